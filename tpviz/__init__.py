@@ -1,0 +1,1 @@
+"""tpviz: tensor parallelism on ranks that run, with pictures drawn from the run."""
