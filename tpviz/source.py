@@ -1,0 +1,57 @@
+"""Call sites: the learner's line behind a collective (part of the communicators).
+
+A call site is a pair (file name, line number): cheap to take, comparable. ``describe`` turns it into the words that
+a reader sees. A kernel's file names carry its process id and differ at every start, so a notebook's cell is named by
+its execution count instead.
+"""
+
+import os
+import sys
+from types import CodeType
+
+import torch
+
+Site = tuple[str, int]
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+# tpviz's machinery lies in this folder itself; the sub-packages hold rank programs of their own (exercises).
+_INSIDE = (_HERE, _TORCH)
+
+_program_callers: set[CodeType] = set()
+
+
+def calls_programs(code: CodeType) -> None:
+    """Mark a function of tpviz as one that calls rank programs: the search for a call site ends at its frame."""
+    _program_callers.add(code)
+
+
+def call_site() -> Site:
+    """Return the first frame outside of tpviz and torch, as (file name, line number).
+
+    A program that is itself part of tpviz (an exercise's solution) has no such frame below the one that called it;
+    its own frame is the answer then.
+    """
+    frame = sys._getframe(1)
+    program: Site = (frame.f_code.co_filename, frame.f_lineno)
+    while True:
+        code = frame.f_code
+        if not code.co_filename.startswith(_INSIDE):
+            return code.co_filename, frame.f_lineno
+        if code in _program_callers or frame.f_back is None:
+            return program
+        program = (code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+
+
+def describe(site: Site) -> str:
+    """Return the site as a reader knows it: ``cell [3], line 2`` in a notebook, ``file:line`` elsewhere."""
+    file, line = site
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None:
+        name = shell.compile.format_code_name(file)
+        if name is not None:  # ("Cell", "In[3]")
+            return f"cell {name[1].removeprefix('In')}, line {line}"
+    inside = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
+    return f"{inside}:{line}"

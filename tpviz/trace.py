@@ -1,0 +1,214 @@
+"""The trace: the ordered record of every collective of a run, and its table (trace; recorded, never written by hand)."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+import torch
+
+from tpviz.i18n import _
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.placement_types import Placement
+
+LayoutName = tuple[str, Any] | None
+"""A placement before PyTorch's (slow to import) classes are needed: ("Shard", dim), ("Partial", op), ("Replicate", None)."""
+
+_COLUMNS = ("kind", "ranks", "phase", "shape", "payload_bytes", "source")
+
+
+def wire_factor(kind: str, ranks: int) -> float:
+    """Return the share of the payload that one rank sends in a ring of ``ranks`` ranks.
+
+    All-reduce 2(n-1)/n; all-gather, reduce-scatter and all-to-all (n-1)/n; broadcast and send 1; nothing in a group
+    of one. Source: nccl-tests, PERFORMANCE.md ("Bus bandwidth").
+    """
+    if ranks == 1 or kind == "barrier":
+        return 0.0
+    if kind in ("broadcast", "send"):
+        return 1.0
+    share = (ranks - 1) / ranks
+    return 2 * share if kind == "all_reduce" else share
+
+
+def _placement(name: LayoutName) -> Placement | None:
+    if name is None:
+        return None
+    # Loaded when a layout is first asked for: the module alone costs a third of `import torch`.
+    from torch.distributed.tensor import placement_types
+
+    kind, argument = name
+    placement = getattr(placement_types, kind)
+    return placement() if argument is None else placement(argument)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One collective: one call of a group, or one send/recv pair.
+
+    ``ranks`` are global rank numbers. ``shape`` and ``payload_bytes`` (bytes) are of the whole array that the call is
+    about: the gathered result, the input of a reduce-scatter, one rank's input of an all-to-all.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    phase: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None
+    payload_bytes: int
+    source: str
+    layout_names: tuple[LayoutName, LayoutName]
+
+    @property
+    def wire_bytes(self) -> float:
+        """Bytes that one rank sends in a ring (a float, not rounded)."""
+        return self.payload_bytes * wire_factor(self.kind, len(self.ranks))
+
+    @property
+    def layout_before(self) -> Placement | None:
+        """PyTorch's placement of the input over the group; None where no placement describes it (a broadcast's)."""
+        return _placement(self.layout_names[0])
+
+    @property
+    def layout_after(self) -> Placement | None:
+        """PyTorch's placement of the result over the group."""
+        return _placement(self.layout_names[1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain JSON values; layouts and the dtype as the text that PyTorch prints."""
+        row: dict[str, Any] = {name: getattr(self, name) for name in ("kind", "phase", "payload_bytes", "wire_bytes", "source")}
+        row["ranks"], row["shape"] = list(self.ranks), list(self.shape)
+        row["dtype"] = None if self.dtype is None else str(self.dtype).removeprefix("torch.")
+        for name, layout in zip(("layout_before", "layout_after"), self.layout_names, strict=True):
+            row[name] = _layout_text(layout) or None
+        return row
+
+
+def _layout_text(name: LayoutName) -> str:
+    if name is None:
+        return ""
+    kind, argument = name
+    return kind if argument is None else f"{kind}({argument})"
+
+
+def _cell_text(event: Event, column: str) -> str:
+    value = getattr(event, "layout_names")[column == "layout_after"] if column.startswith("layout") else getattr(event, column)
+    if column.startswith("layout"):
+        return _layout_text(value)
+    if column == "shape":
+        return "×".join(map(str, value))
+    if column == "ranks":
+        return ", ".join(map(str, value))
+    if column == "dtype":
+        return "" if value is None else str(value).removeprefix("torch.")
+    if column.endswith("_bytes"):
+        return f"{value:g} B"
+    return str(value)
+
+
+class Trace(Sequence[Event]):
+    """The events of a run in the order in which the baton completed them; shows itself as a table."""
+
+    def __init__(self, events: Sequence[Event], warnings: Sequence[str] = ()) -> None:
+        self._events = tuple(events)
+        self.warnings = tuple(warnings)
+        """What the run warned of: ranks that met in one collective from different lines."""
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+    @overload
+    def __getitem__(self, index: slice) -> Trace: ...
+    def __getitem__(self, index: int | slice) -> Event | Trace:
+        """Return one event, or the trace of a slice of them."""
+        if isinstance(index, slice):
+            return Trace(self._events[index], self.warnings)
+        return self._events[index]
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._events)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trace) and self._events == other._events
+
+    def __hash__(self) -> int:
+        return hash(self._events)
+
+    def to_json(self) -> str:
+        """Return the events as a JSON list, one object an event."""
+        return json.dumps([event.to_dict() for event in self._events], indent=1)
+
+    def table(self, *extra: str) -> Table:
+        """Return the table with further columns, named as the events' attributes: "wire_bytes", "layout_before", ..."""
+        return Table(self, (*_COLUMNS[:-1], *extra, _COLUMNS[-1]))
+
+    def __repr__(self) -> str:
+        return self.table().text()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+
+class Table:
+    """A trace's rows and columns, as plain text and as HTML."""
+
+    def __init__(self, trace: Trace, columns: Sequence[str]) -> None:
+        known = [*_COLUMNS, "dtype", "wire_bytes", "layout_before", "layout_after"]
+        for column in columns:
+            if column not in known:
+                raise ValueError(_("no column {column!r}; the columns are {known}").format(column=column, known=", ".join(known)))
+        self._trace = trace
+        self._columns = columns
+
+    def _headings(self) -> list[str]:
+        names = {
+            "kind": _("collective"),
+            "ranks": _("ranks"),
+            "phase": _("phase"),
+            "shape": _("shape"),
+            "dtype": _("dtype"),
+            "payload_bytes": _("payload"),
+            "wire_bytes": _("wire, one rank"),
+            "layout_before": _("layout before"),
+            "layout_after": _("layout after"),
+            "source": _("line"),
+        }
+        return ["#", *(names[column] for column in self._columns)]
+
+    def _rows(self) -> list[list[str]]:
+        return [[str(i), *(_cell_text(event, column) for column in self._columns)] for i, event in enumerate(self._trace)]
+
+    def text(self) -> str:
+        """Return the table as lines of plain text."""
+        if not self._trace:
+            return _nothing()
+        rows = [self._headings(), *self._rows()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+    def html(self) -> str:
+        """Return the table as HTML whose look does not depend on the page's theme."""
+        if not self._trace:
+            return f'<p style="{_HTML_CARD}">{html.escape(_nothing())}</p>'
+        head, *body = (
+            "".join(f'<{tag} style="padding:4px 12px;text-align:left">{html.escape(cell)}</{tag}>' for cell in row)
+            for tag, row in [("th", self._headings()), *(("td", row) for row in self._rows())]
+        )
+        rows = "".join(f'<tr style="background:#ffffff;border-top:1px solid #d5dbe1">{row}</tr>' for row in body)
+        return f'<table style="{_HTML_CARD}"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+    __repr__ = text
+    _repr_html_ = html
+
+
+_HTML_CARD = "color:#1f2933;background:#f5f7fa;border-collapse:collapse;margin:4px 0;padding:4px 12px"
+
+
+def _nothing() -> str:
+    return _("No collective: nothing was sent between ranks.")
