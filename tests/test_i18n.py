@@ -123,4 +123,4 @@ def test_messages_can_be_translated(path):
         assert not any(isinstance(a, ast.JoinedStr) for a in node.args), f"{where}: fill the message in after `_`"
         for message in filter(None, literals):
             fields = [field for _text, field, _spec, _how in string.Formatter().parse(message) if field is not None]
-            assert "" not in fields and not any(f.isdigit() for f in fields), f"{where}: name the fields of {message!r}"
+            assert all(field.isidentifier() for field in fields), f"{where}: name the fields of {message!r}"
