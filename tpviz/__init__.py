@@ -1,1 +1,52 @@
-"""tpviz: tensor parallelism on ranks that run, with pictures drawn from the run."""
+"""tpviz: tensor parallelism on ranks that run, with pictures drawn from the run.
+
+A learner writes the few lines that one rank runs, ``program(comm) -> value``; ``tpviz.run`` runs them on every rank.
+"""
+
+import importlib
+from types import ModuleType
+
+from tpviz.communicator import Communicator
+from tpviz.errors import CallSiteWarning, CollectiveMismatch, RankError
+from tpviz.operators import (
+    copy_to_region,
+    gather_from_region,
+    reduce_from_region,
+    reduce_scatter_to_region,
+    scatter_to_region,
+)
+from tpviz.running import Run, run
+from tpviz.sharding import shard
+from tpviz.simulated import shutdown
+from tpviz.trace import Event, Trace
+
+# Loaded when first used: they bring PyTorch's DTensor, matplotlib or ipywidgets along.
+_SUBMODULES = ("charts", "diagrams", "example", "exercises", "layouts", "memory", "widgets")
+
+__all__ = [
+    "CallSiteWarning",
+    "CollectiveMismatch",
+    "Communicator",
+    "Event",
+    "RankError",
+    "Run",
+    "Trace",
+    "copy_to_region",
+    "gather_from_region",
+    "reduce_from_region",
+    "reduce_scatter_to_region",
+    "run",
+    "scatter_to_region",
+    "shard",
+    "shutdown",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"tpviz.{name}")
+    raise AttributeError(f"module 'tpviz' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_SUBMODULES])

@@ -15,7 +15,6 @@ Site = tuple[str, int]
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-# tpviz's machinery lies in this folder itself; the sub-packages hold rank programs of their own (exercises).
 _INSIDE = (_HERE, _TORCH)
 
 _program_callers: set[CodeType] = set()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor.placement_types import Placement
 
 LayoutName = tuple[str, Any] | None
-"""A placement before PyTorch's (slow to import) classes are needed: ("Shard", dim), ("Partial", op), ("Replicate", None)."""
+"""A placement without PyTorch's class, slow to import: ("Shard", dim), ("Partial", op), ("Replicate", None)."""
 
 _COLUMNS = ("kind", "ranks", "phase", "shape", "payload_bytes", "source")
 
@@ -80,7 +80,9 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain JSON values; layouts and the dtype as the text that PyTorch prints."""
-        row: dict[str, Any] = {name: getattr(self, name) for name in ("kind", "phase", "payload_bytes", "wire_bytes", "source")}
+        row: dict[str, Any] = {
+            name: getattr(self, name) for name in ("kind", "phase", "payload_bytes", "wire_bytes", "source")
+        }
         row["ranks"], row["shape"] = list(self.ranks), list(self.shape)
         row["dtype"] = None if self.dtype is None else str(self.dtype).removeprefix("torch.")
         for name, layout in zip(("layout_before", "layout_after"), self.layout_names, strict=True):
@@ -96,9 +98,9 @@ def _layout_text(name: LayoutName) -> str:
 
 
 def _cell_text(event: Event, column: str) -> str:
-    value = getattr(event, "layout_names")[column == "layout_after"] if column.startswith("layout") else getattr(event, column)
     if column.startswith("layout"):
-        return _layout_text(value)
+        return _layout_text(event.layout_names[column == "layout_after"])
+    value = getattr(event, column)
     if column == "shape":
         return "×".join(map(str, value))
     if column == "ranks":
@@ -162,7 +164,9 @@ class Table:
         known = [*_COLUMNS, "dtype", "wire_bytes", "layout_before", "layout_after"]
         for column in columns:
             if column not in known:
-                raise ValueError(_("no column {column!r}; the columns are {known}").format(column=column, known=", ".join(known)))
+                raise ValueError(
+                    _("no column {column!r}; the columns are {known}").format(column=column, known=", ".join(known))
+                )
         self._trace = trace
         self._columns = columns
 
@@ -182,7 +186,9 @@ class Table:
         return ["#", *(names[column] for column in self._columns)]
 
     def _rows(self) -> list[list[str]]:
-        return [[str(i), *(_cell_text(event, column) for column in self._columns)] for i, event in enumerate(self._trace)]
+        return [
+            [str(i), *(_cell_text(event, column) for column in self._columns)] for i, event in enumerate(self._trace)
+        ]
 
     def text(self) -> str:
         """Return the table as lines of plain text."""

@@ -1,0 +1,168 @@
+"""What a program finds outside of itself: each rank has its own copy, as a process would (communicators).
+
+Real ranks are processes: a tensor that the program takes from its notebook, a closure or its arguments exists once in
+each. So n ranks must not add into one captured leaf's ``.grad``, and a write in place must not reach the others.
+
+Where a program refers to something that holds tensors (a global, a closure's cell, default values, an attribute of a
+class), that place is remembered. While a rank runs, the places hold the rank's own copies; they change with the baton,
+as the random streams do, and hold the originals again after the run. What holds no tensors is shared.
+"""
+
+from __future__ import annotations
+
+import copy
+import dis
+import functools
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from tpviz.communicator import Communicator
+from tpviz.i18n import _
+
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_TPVIZ = __file__.removesuffix("captured.py")
+# Objects of other libraries (a figure, a logger, a path) hold no tensors of a rank, and some of them hold the world.
+_SEARCHED_LIBRARIES = ("torch", "tpviz", "collections")
+
+Place = tuple[Any, str]
+"""A namespace (a dict) and a name in it, or an object and the name of an attribute."""
+
+
+class Captured:
+    """The places through which a program reaches tensors, and the arguments that it is given."""
+
+    def __init__(self, program: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._places: list[Place] = []
+        self._tensors: list[Tensor] = []
+        self._visited: dict[int, tuple[object, bool]] = {}  # by id, with the object, which keeps the id valid
+        self._program, self._args = program, args
+        self._own_program = self._visit(program, getattr(program, "__name__", "program"))
+        self._own_args = self._visit(args, "args")
+        self.originals = self.values()
+
+    def values(self) -> list[Any]:
+        """Return what the places hold now."""
+        return [holder[name] if type(holder) is dict else getattr(holder, name) for holder, name in self._places]
+
+    def put(self, values: list[Any]) -> None:
+        """Let the places hold these values."""
+        for (holder, name), value in zip(self._places, values, strict=True):
+            if type(holder) is dict:
+                holder[name] = value
+            else:
+                setattr(holder, name, value)
+
+    def copies(self) -> tuple[Callable[..., Any], tuple[Any, ...], list[Any]]:
+        """Return a rank's own program, arguments and values of the places; a tensor has one copy in all of them."""
+        if not self._tensors:
+            return self._program, self._args, []
+        memo: dict[int, Any] = {id(tensor): _own_copy(tensor) for tensor in self._tensors}
+        program = copy.deepcopy(self._program, memo) if self._own_program else self._program
+        args = copy.deepcopy(self._args, memo) if self._own_args else self._args
+        return program, args, copy.deepcopy(self.originals, memo)
+
+    def _visit(self, thing: object, name: str) -> bool:
+        """Return whether a thing holds tensors; collect the places of functions and classes that it leads to."""
+        known = self._visited.get(id(thing))
+        if known is not None:
+            return known[1]
+        self._visited[id(thing)] = (thing, False)  # until it is known: for what refers to itself
+        if isinstance(thing, Tensor):
+            self._check_leaf(thing, name)
+            self._tensors.append(thing)
+            holds = True
+        elif isinstance(thing, (types.FunctionType, type)):
+            for value, spoken, place in _references(thing):
+                if self._visit(value, spoken):
+                    self._places.append(place)
+            holds = False
+        else:
+            holds = any([self._visit(part, name) for part in _parts(thing)])  # a list: every part has to be visited
+        self._visited[id(thing)] = (thing, holds)
+        return holds
+
+    @staticmethod
+    def _check_leaf(tensor: Tensor, name: str) -> None:
+        if tensor.requires_grad and not tensor.is_leaf:
+            message = _(
+                "the program uses {name}, a tensor from outside with a graph behind it, which no other process could"
+                " have: give it {name}.detach().clone() instead."
+            )
+            raise ValueError(message.format(name=name))
+
+
+def _own_copy(tensor: Tensor) -> Tensor:
+    if type(tensor) is Tensor:
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    if type(tensor) is nn.Parameter:
+        return nn.Parameter(tensor.detach().clone(), tensor.requires_grad)
+    return copy.deepcopy(tensor)
+
+
+def _references(thing: types.FunctionType | type) -> Iterator[tuple[object, str, Place]]:
+    """Yield what a function or a class refers to, the name it has there, and the place; nothing for a library's."""
+    if isinstance(thing, type):
+        if not _is_library_module(thing.__module__):
+            for name, value in list(vars(thing).items()):
+                yield getattr(value, "__func__", getattr(value, "fget", value)), name, (thing, name)
+        return
+    if _is_library_file(thing.__code__.co_filename):
+        return
+    for name in _global_names(thing.__code__):
+        if name in thing.__globals__:
+            yield thing.__globals__[name], name, (thing.__globals__, name)
+    for cell, name in zip(thing.__closure__ or (), thing.__code__.co_freevars, strict=True):
+        try:
+            yield cell.cell_contents, name, (cell, "cell_contents")
+        except ValueError:  # not yet assigned
+            continue
+    yield thing.__defaults__, thing.__name__, (thing, "__defaults__")
+    yield thing.__kwdefaults__, thing.__name__, (thing, "__kwdefaults__")
+
+
+def _parts(thing: object) -> Iterator[object]:
+    """Yield what a container, a bound function or an object holds."""
+    if isinstance(thing, (int, float, complex, str, bytes, types.ModuleType, types.BuiltinFunctionType, Communicator)):
+        return
+    if isinstance(thing, dict):
+        yield from thing.keys()
+        yield from thing.values()
+    elif isinstance(thing, (list, tuple, set, frozenset)):
+        yield from thing
+    elif isinstance(thing, types.MethodType):
+        yield thing.__func__
+        yield thing.__self__
+    elif isinstance(thing, functools.partial):
+        yield from (thing.func, thing.args, thing.keywords)
+    elif type(thing).__module__.partition(".")[0] in _SEARCHED_LIBRARIES or not _is_library_module(
+        type(thing).__module__
+    ):
+        yield type(thing)
+        yield from getattr(thing, "__dict__", {}).values()
+        yield from (getattr(thing, name, None) for name in getattr(thing, "__slots__", ()))
+
+
+@functools.lru_cache(maxsize=1024)
+def _global_names(code: types.CodeType) -> frozenset[str]:
+    """Return the names that a function, and the functions written inside of it, look up among its globals."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return frozenset(names).union(*map(_global_names, inner))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_library_file(filename: str) -> bool:
+    # What a virtual environment lies in may itself be the learner's folder: only its packages are libraries.
+    return filename.startswith((*_LIBRARIES, _TPVIZ))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_library_module(name: str) -> bool:
+    if name.partition(".")[0] in sys.stdlib_module_names:
+        return True
+    return _is_library_file(getattr(sys.modules.get(name), "__file__", None) or "")

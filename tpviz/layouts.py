@@ -1,0 +1,99 @@
+"""Layouts: PyTorch's own placements, what a rank holds of a whole, and the whole from what the ranks hold (layouts).
+
+A placement says how a whole tensor lies on a group's ranks: ``Replicate()``, every rank has all of it; ``Shard(dim)``,
+each has its slice along ``dim``; ``Partial()``, each has a tensor of the whole's shape, and only their sum is the whole.
+The classes are PyTorch's (``torch.distributed.tensor``) and so are the rules (its ``placement_types.py``); the two
+functions are named after DTensor's ``distribute_tensor`` and ``full_tensor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+
+from tpviz.chunking import chunk_sizes
+from tpviz.communicator import dimension
+from tpviz.i18n import _
+from tpviz.moving import pieces, reduced
+
+__all__ = ["Partial", "Placement", "Replicate", "Shard", "distribute", "full"]
+
+_REDUCTIONS = {"sum": "sum", "avg": "mean", "max": "max", "min": "min"}  # Partial's names, and torch.distributed's
+
+
+def distribute(whole: Tensor, placement: Placement, ranks: int) -> list[Tensor]:
+    """Return what each of ``ranks`` ranks holds of ``whole``, each in memory of its own.
+
+    Uneven sizes follow the chunk rule: 6 columns on 4 ranks are 2, 2, 2 and an empty shard. Of a partial sum, rank 0
+    holds the whole and the others zeros; of a partial mean, maximum or minimum every rank holds the whole.
+    """
+    if not isinstance(ranks, int) or ranks < 1:
+        raise ValueError(_("ranks={ranks!r}: expected a whole number, 1 or more.").format(ranks=ranks))
+    if isinstance(placement, Shard):
+        return pieces(whole, dimension("dim", placement.dim, whole), ranks)
+    if isinstance(placement, Partial) and _reduction(placement) == "sum":
+        return [whole.clone(), *(torch.zeros_like(whole) for _rank in range(1, ranks))]
+    if isinstance(placement, (Partial, Replicate)):
+        return [whole.clone() for _rank in range(ranks)]
+    raise _unknown(placement)
+
+
+def full(locals: Sequence[Tensor], placement: Placement) -> Tensor:
+    """Return the whole that the ranks' tensors are, in new memory.
+
+    Raises ValueError where they cannot be what ``placement`` says: replicas that differ, shards whose sizes are not
+    the chunk rule's, partial sums of different shapes.
+    """
+    if not locals:
+        raise ValueError(_("full needs the tensors of at least one rank."))
+    if isinstance(placement, Shard):
+        return torch.cat(_checked_shards(locals, dimension("dim", placement.dim, locals[0])), dim=placement.dim)
+    if not isinstance(placement, (Partial, Replicate)):
+        raise _unknown(placement)
+    _check_shapes(locals, [tuple(locals[0].shape)] * len(locals))
+    if isinstance(placement, Partial):
+        return reduced(locals, _reduction(placement))
+    for rank, tensor in enumerate(locals):
+        if not torch.equal(tensor, locals[0]):
+            place = tuple(int(i) for i in (tensor != locals[0]).nonzero()[0])
+            message = _(
+                "rank {rank} does not hold a replica of rank 0's tensor: at {place} it has {mine}, rank 0 has {theirs}."
+            )
+            mine, theirs = tensor[place].item(), locals[0][place].item()
+            raise ValueError(message.format(rank=rank, place=list(place), mine=mine, theirs=theirs))
+    return locals[0].clone()
+
+
+def _checked_shards(locals: Sequence[Tensor], dim: int) -> list[Tensor]:
+    total = sum(tensor.shape[dim] for tensor in locals)
+    expected = []
+    for size in chunk_sizes(total, len(locals)):
+        shape = list(locals[0].shape)
+        shape[dim] = size
+        expected.append(tuple(shape))
+    _check_shapes(locals, expected)
+    return list(locals)
+
+
+def _check_shapes(locals: Sequence[Tensor], expected: Sequence[tuple[int, ...]]) -> None:
+    for rank, (tensor, shape) in enumerate(zip(locals, expected, strict=True)):
+        if tuple(tensor.shape) != shape:
+            message = _("rank {rank} holds a tensor of shape {mine}; on {ranks} ranks it should be {expected}.")
+            text = message.format(rank=rank, mine=tuple(tensor.shape), ranks=len(locals), expected=shape)
+            raise ValueError(text)
+
+
+def _reduction(placement: Partial) -> str:
+    try:
+        return _REDUCTIONS[placement.reduce_op]
+    except KeyError:
+        message = _("{placement} is not supported; the reductions are {known}.")
+        raise ValueError(message.format(placement=placement, known=", ".join(_REDUCTIONS))) from None
+
+
+def _unknown(placement: object) -> Exception:
+    message = _("{placement!r} is no placement; expected Replicate(), Shard(dim) or Partial().")
+    return TypeError(message.format(placement=placement))

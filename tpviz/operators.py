@@ -1,0 +1,198 @@
+"""The conjugate operators: collectives that autograd can follow, each with its stated backward (conjugate operators).
+
+The names are Megatron-LM's (``megatron/core/tensor_parallel/mappings.py``). A backward is made of the conjugate
+operator, so that it can itself be differentiated; it appears in the trace with phase "backward" and with the source
+line of its forward.
+
+What an operator's input and output are over the group decides the pair. A *replicated* tensor is the same on every
+rank and counts once in the loss; the gradient of a replicated tensor that each rank used for its own share is a
+partial sum until it is reduced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from tpviz.communicator import Call, Communicator, check_reduction, check_tensor, dimension
+from tpviz.i18n import _
+from tpviz.sharding import own_slice
+from tpviz.source import Site, call_site
+
+CONSUMERS = ("replicated", "sharded")
+
+
+def copy_to_region(x: Tensor, comm: Communicator) -> Tensor:
+    """f: identity forward, all-reduce backward (Megatron-LM 2019, arXiv 1909.08053, section 3).
+
+    ``x`` is replicated; each rank goes on to use it for its own share of the work. So the ranks' gradients are
+    contributions to one and the same variable, and backward adds them up. Returns ``x`` with the same shape.
+    """
+    check_tensor("copy_to_region", x)
+    return _copy(x, comm, call_site(), "forward")
+
+
+def reduce_from_region(x: Tensor, comm: Communicator, consumer: str = "replicated") -> Tensor:
+    """g: all-reduce forward, identity backward (Megatron-LM 2019, section 3).
+
+    ``x`` is each rank's partial sum; the result, of the same shape, is the sum, on every rank. ``consumer`` says what
+    uses it: "replicated", the same computation on every rank whose loss counts once, so that every rank already holds
+    the whole gradient; or "sharded", a computation of each rank's own whose losses add up, for which backward is an
+    all-reduce too.
+    """
+    check_tensor("reduce_from_region", x)
+    check_reduction("sum", x)
+    return _reduce(x, comm, _check_consumer(consumer), call_site(), "forward")
+
+
+def scatter_to_region(x: Tensor, comm: Communicator, dim: int = -1) -> Tensor:
+    """Slice forward, all-gather backward.
+
+    ``x`` is replicated; the result is this rank's shard along ``dim`` (the chunk rule).
+    """
+    check_tensor("scatter_to_region", x)
+    return _scatter(x, comm, dimension("dim", dim, x), call_site(), "forward")
+
+
+def gather_from_region(x: Tensor, comm: Communicator, dim: int = -1, consumer: str = "replicated") -> Tensor:
+    """All-gather forward; backward a slice (``consumer="replicated"``) or a reduce-scatter (``consumer="sharded"``).
+
+    ``x`` is this rank's shard along ``dim``; the result is the whole, on every rank. If the same computation follows on
+    every rank and its loss counts once, the shard's gradient is a slice of the whole's; if each rank goes on with a
+    computation of its own, the ranks' gradients add up first.
+    """
+    check_tensor("gather_from_region", x)
+    return _gather(x, comm, dimension("dim", dim, x), _check_consumer(consumer), call_site(), "forward")
+
+
+def reduce_scatter_to_region(x: Tensor, comm: Communicator, dim: int = 0) -> Tensor:
+    """Reduce-scatter forward, all-gather backward (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2).
+
+    ``x`` is each rank's partial sum of the whole; the result is this rank's shard along ``dim`` of the sum.
+    """
+    check_tensor("reduce_scatter_to_region", x)
+    check_reduction("sum", x)
+    return _reduce_scatter(x, comm, dimension("dim", dim, x), call_site(), "forward")
+
+
+def _check_consumer(consumer: object) -> bool:
+    """Return whether the consumer is sharded."""
+    if consumer not in CONSUMERS:
+        message = _("consumer={consumer!r} is unknown; expected one of {known}.")
+        raise ValueError(message.format(consumer=consumer, known=", ".join(CONSUMERS)))
+    return consumer == "sharded"
+
+
+def _collective(
+    kind: str, x: Tensor, comm: Communicator, site: Site, phase: str, needs_grad: bool, **options: Any
+) -> Tensor:
+    return comm._exchange(Call(kind, x, phase, site, needs_grad=needs_grad, **options))  # type: ignore[no-any-return]
+
+
+# Each function below applies its class where a gradient is wanted, and else only computes: a Function costs as much
+# as the arithmetic of a toy layer, and backward without create_graph wants no gradient.
+
+
+def _wanted(x: Tensor) -> bool:
+    return x.requires_grad and torch.is_grad_enabled()
+
+
+def _copy(x: Tensor, comm: Communicator, site: Site, phase: str) -> Tensor:
+    return _Copy.apply(x, comm, site) if _wanted(x) else x  # type: ignore[no-untyped-call]
+
+
+def _reduce(x: Tensor, comm: Communicator, sharded: bool, site: Site, phase: str) -> Tensor:
+    if _wanted(x):
+        return _Reduce.apply(x, comm, sharded, site, phase)  # type: ignore[no-any-return, no-untyped-call]
+    return _collective("all_reduce", x, comm, site, phase, False, reduction="sum")
+
+
+def _scatter(x: Tensor, comm: Communicator, dim: int, site: Site, phase: str) -> Tensor:
+    if _wanted(x):
+        return _Scatter.apply(x, comm, dim, site)  # type: ignore[no-any-return, no-untyped-call]
+    return own_slice(x, dim, comm)
+
+
+def _gather(x: Tensor, comm: Communicator, dim: int, sharded: bool, site: Site, phase: str) -> Tensor:
+    if _wanted(x):
+        return _Gather.apply(x, comm, dim, sharded, site, phase)  # type: ignore[no-any-return, no-untyped-call]
+    return _collective("all_gather", x, comm, site, phase, False, dim=dim)
+
+
+def _reduce_scatter(x: Tensor, comm: Communicator, dim: int, site: Site, phase: str) -> Tensor:
+    if _wanted(x):
+        return _ReduceScatter.apply(x, comm, dim, site, phase)  # type: ignore[no-any-return, no-untyped-call]
+    return _collective("reduce_scatter", x, comm, site, phase, False, reduction="sum", dim=dim)
+
+
+class _Copy(Function):
+    """f: identity / all-reduce."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, comm: Communicator, site: Site) -> Tensor:
+        ctx.comm, ctx.site = comm, site
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _reduce(grad, ctx.comm, False, ctx.site, "backward"), None, None
+
+
+class _Reduce(Function):
+    """g: all-reduce / identity, or all-reduce / all-reduce for a sharded consumer."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, comm: Communicator, sharded: bool, site: Site, phase: str) -> Tensor:
+        ctx.comm, ctx.sharded, ctx.site = comm, sharded, site
+        return _collective("all_reduce", x, comm, site, phase, True, reduction="sum")
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        if ctx.sharded:
+            grad = _reduce(grad, ctx.comm, True, ctx.site, "backward")
+        else:
+            grad = _copy(grad, ctx.comm, ctx.site, "backward")
+        return grad, None, None, None, None
+
+
+class _Scatter(Function):
+    """Slice / all-gather."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, comm: Communicator, dim: int, site: Site) -> Tensor:
+        ctx.comm, ctx.dim, ctx.site = comm, dim, site
+        return own_slice(x, dim, comm)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _gather(grad, ctx.comm, ctx.dim, False, ctx.site, "backward"), None, None, None
+
+
+class _Gather(Function):
+    """All-gather / slice, or all-gather / reduce-scatter for a sharded consumer."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, comm: Communicator, dim: int, sharded: bool, site: Site, phase: str) -> Tensor:
+        ctx.comm, ctx.dim, ctx.sharded, ctx.site = comm, dim, sharded, site
+        return _collective("all_gather", x, comm, site, phase, True, dim=dim)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        conjugate = _reduce_scatter if ctx.sharded else _scatter
+        return conjugate(grad, ctx.comm, ctx.dim, ctx.site, "backward"), None, None, None, None, None
+
+
+class _ReduceScatter(Function):
+    """Reduce-scatter / all-gather."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, comm: Communicator, dim: int, site: Site, phase: str) -> Tensor:
+        ctx.comm, ctx.dim, ctx.site = comm, dim, site
+        return _collective("reduce_scatter", x, comm, site, phase, True, reduction="sum", dim=dim)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _gather(grad, ctx.comm, ctx.dim, True, ctx.site, "backward"), None, None, None, None

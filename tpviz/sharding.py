@@ -1,0 +1,21 @@
+"""``shard``: this rank's slice of a whole tensor (communicators)."""
+
+from torch import Tensor
+
+from tpviz.chunking import chunk_offsets, chunk_sizes
+from tpviz.communicator import Communicator, check_tensor, dimension
+
+
+def shard(x: Tensor, dim: int, comm: Communicator) -> Tensor:
+    """Return this rank's slice of ``x`` along ``dim``: a detached copy, on ``comm.device``.
+
+    The sizes follow PyTorch's ``Shard(dim)``: 8 columns on 2 ranks are 4 and 4, 6 on 4 ranks are 2, 2, 2 and 0.
+    """
+    check_tensor("shard", x)
+    return own_slice(x.detach(), dimension("dim", dim, x), comm).to(comm.device)
+
+
+def own_slice(x: Tensor, dim: int, comm: Communicator) -> Tensor:
+    """Return this rank's slice of ``x`` along ``dim``, counted from the front, in new memory."""
+    size, ranks = x.shape[dim], comm.world_size
+    return x.narrow(dim, chunk_offsets(size, ranks)[comm.rank], chunk_sizes(size, ranks)[comm.rank]).clone()

@@ -1,0 +1,94 @@
+"""The threads that play ranks, kept between runs (communicators)."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import threading
+from typing import Protocol
+
+import torch
+
+from tpviz.i18n import _
+
+
+class Released(BaseException):
+    """Unwinds a rank's program after its run has failed elsewhere; never seen by a reader."""
+
+
+class Part(Protocol):
+    """What a worker plays: one rank of one run."""
+
+    def play(self) -> bool:
+        """Run to the end, and say whether the thread may play another part."""
+
+
+class Worker:
+    """A daemon thread that sleeps on a lock of its own, and plays one part after another."""
+
+    def __init__(self) -> None:
+        self.lock = _thread.allocate_lock()
+        self.lock.acquire()
+        self.part: Part | None = None
+        self._up = _thread.allocate_lock()
+        self._up.acquire()
+        self.thread = threading.Thread(target=self._loop, name="tpviz rank", daemon=True)
+        # A rank computes on one intra-op thread: the pools of many ranks would fight over few cores, and the bits of
+        # a float sum would depend on the number of cores. torch also takes the number as the default of threads to
+        # come, so the caller's is put back.
+        callers = torch.get_num_threads()
+        self.thread.start()
+        self._up.acquire()
+        torch.set_num_threads(callers)
+
+    def _loop(self) -> None:
+        torch.set_num_threads(1)
+        torch.autograd.set_multithreading_enabled(False)  # backward in the rank's own thread, on a GPU too
+        self._up.release()
+        with contextlib.suppress(Released):
+            while True:
+                self.lock.acquire()
+                part, self.part = self.part, None
+                if part is None or not part.play():
+                    return
+                del part  # an idle thread keeps nothing of the last run alive
+
+    def end(self, seconds: float | None = None) -> None:
+        """Wake the thread to end, and wait for it."""
+        self.part = None
+        # The lock may be released already: by the rank that passed the baton while the run was interrupted.
+        with contextlib.suppress(RuntimeError):
+            self.lock.release()
+        self.thread.join(seconds)
+
+
+_idle: list[Worker] = []
+
+
+def hire(number: int) -> list[Worker]:
+    """Return idle workers, and new ones where they do not suffice."""
+    hired: list[Worker] = []
+    try:
+        while len(hired) < number:
+            hired.append(_idle.pop() if _idle else Worker())
+    except RuntimeError as error:  # "can't start new thread"
+        _idle.extend(hired)
+        message = _("this machine could start only {started} of {number} rank threads: use fewer ranks.")
+        raise RuntimeError(message.format(started=len(hired), number=number)) from error
+    return hired
+
+
+def dismiss(workers: list[Worker]) -> None:
+    """Keep workers, whose parts are over, for the next run."""
+    _idle.extend(workers)
+
+
+def end_idle() -> None:
+    """End the threads that wait for a next run."""
+    while _idle:
+        _idle.pop().end()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # threads do not live on in a forked process
