@@ -245,6 +245,7 @@ def execute(nb: NotebookNode, folder: Path = NOTEBOOKS) -> NotebookNode:
         timeout=CELL_TIMEOUT,
         kernel_name=KERNELSPEC["name"],
         record_timing=False,
+        extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute(env={**os.environ, "LANGUAGE": "en"})
