@@ -53,7 +53,7 @@ FIRST_NOTEBOOK = ROOT / "notebooks" / "00-start-here.ipynb"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 SPACE_GB = 2.5
 """What an installation with PyTorch's build for CPUs needs while it runs: .venv, pip's cache, unpacked archives."""
-STOP_SECONDS = 15
+STOP_SECONDS = 10
 """How long a program that was told to stop may take: JupyterLab waits for its kernels."""
 
 # What pip's log says, and what to do about it: the first that fits is told.
@@ -192,8 +192,11 @@ def pip_install(arguments: Sequence[str]) -> None:
     LOG.write_text("", encoding="utf-8")
     # A setting that asks for --user could not be met in a virtual environment.
     environment = {**os.environ, "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    command = [str(PYTHON), "-m", "pip", "--log", str(LOG), "install", "-c", "constraints.txt", *arguments]
-    if run(command, cwd=str(ROOT), env=environment, stdout=sys.stderr) != 0:
+    command = [str(PYTHON), "-m", "pip", "--log", str(LOG), "install", "-c", "constraints.txt"]
+    if not sys.dont_write_bytecode:
+        # Python compiles what it imports, when it does; compiling all of PyTorch here would take a third of the time.
+        command.append("--no-compile")
+    if run([*command, *arguments], cwd=str(ROOT), env=environment, stdout=sys.stderr) != 0:
         log = LOG.read_text(encoding="utf-8", errors="replace")
         advice = next((advice for signs, advice in ADVICE if any(sign in log for sign in signs)), "")
         raise Trouble(f"pip could not install tpviz. {advice}\nAll that pip said is in {LOG}")
@@ -296,13 +299,17 @@ def install(extras: set[str], *, cpu: bool) -> None:
 def lab(arguments: Sequence[str], *, browser: bool) -> int:
     """Open JupyterLab on the first notebook; it runs until Ctrl-C."""
     say("Opening JupyterLab; Ctrl-C here ends it ...")
-    command = [str(PYTHON), "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", "--ServerApp.answer_yes=True"]
+    command = [
+        *(str(PYTHON), "-m", "jupyterlab", "--log-level=WARN"),
+        *("--ServerApp.ip=127.0.0.1", "--ServerApp.answer_yes=True"),
+        *(f"--ServerApp.root_dir={FIRST_NOTEBOOK.parent}", f"--LabApp.default_url=/lab/tree/{FIRST_NOTEBOOK.name}"),
+    ]
     if not browser:
         command.append("--no-browser")
     if not WINDOWS and os.geteuid() == 0:
         command.append("--allow-root")  # it still listens on loopback only, and asks for its token
     try:
-        return run([*command, *arguments, str(FIRST_NOTEBOOK)], cwd=str(ROOT))
+        return run([*command, *arguments], cwd=str(ROOT))
     except KeyboardInterrupt:
         say("JupyterLab has ended.")
         return 0
