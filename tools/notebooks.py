@@ -314,6 +314,20 @@ def _cell_problems(cell: NotebookNode) -> Iterator[str]:
         yield from _output_problems(output)
 
 
+def _exercise_problems(path: Path, nb: NotebookNode) -> Iterator[str]:
+    from tpviz import exercises
+
+    asked = [name for cell in nb.cells if (name := tagged(cell, "exercise:")) is not None]
+    answered = [name for cell in nb.cells if (name := tagged(cell, "solution:")) is not None]
+    if len(asked) not in EXERCISES:
+        yield f"{len(asked)} exercises; a notebook has {EXERCISES.start} to {EXERCISES.stop - 1}"
+    if sorted(asked) != sorted(answered):
+        yield f"the exercises are {sorted(asked)}, and there are solutions of {sorted(answered)}"
+    for name in exercises.ids():
+        if name.startswith(f"{claims.number(path)}-") and name not in asked:
+            yield f"exercise {name} of tpviz/exercises is not asked"
+
+
 def problems(path: Path) -> list[str]:
     """What is wrong with a stored notebook, one line each; nothing where it is as it has to be."""
     text = path.read_text(encoding="utf-8")
@@ -321,12 +335,7 @@ def problems(path: Path) -> list[str]:
     found = []
     if dumps(normalised(nb)) != text:
         found.append("it is not in normal form")
-    answers = [name for cell in nb.cells if (name := tagged(cell, "exercise:")) is not None]
-    if len(answers) not in EXERCISES:
-        found.append(f"{len(answers)} exercises; a notebook has {EXERCISES.start} to {EXERCISES.stop - 1}")
-    for name in answers:
-        if not any(tagged(cell, "solution:") == name for cell in nb.cells):
-            found.append(f"exercise {name} has no cell tagged solution:{name}")
+    found += _exercise_problems(path, nb)
     for number, cell in enumerate(nb.cells, 1):
         found += [f"cell {number} ({cell.get('id', 'no id')}): {problem}" for problem in _cell_problems(cell)]
     return [f"{path.name}: {problem}" for problem in found + claims.notebook_problems(path, nb)]
@@ -481,7 +490,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", choices=[*COMMANDS, "check"])
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--force", action="store_true", help="overwrite what is newer")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     if options.command == "check":
         return _check(options.files or sorted(NOTEBOOKS.glob("*.ipynb")))
     if not options.files:
