@@ -1,0 +1,39 @@
+"""What answers are tried on (checks): the running example and other small integers, no two shards alike."""
+
+import torch
+
+import tpviz
+from tpviz.exercises.pattern import Case
+from tpviz.i18n import _
+
+
+def integers(rows: int, columns: int) -> torch.Tensor:
+    """A matrix of small integers without a pattern that a mistake could hide in."""
+    count = torch.arange(rows * columns)
+    return ((count * 7 + count * count * 3) % 13 - 5).float().reshape(rows, columns)
+
+
+def example(*args: object, ranks: int) -> Case:
+    """The running example."""
+    return Case(args, _("the running example on {ranks} ranks").format(ranks=ranks), ranks)
+
+
+def product(*args: object, sizes: tuple[int, int, int], ranks: int) -> Case:
+    """Another product, of a rows × inner matrix and an inner × columns matrix."""
+    rows, inner, columns = sizes
+    text = _("a product of {rows}×{inner} and {inner}×{columns} on {ranks} ranks")
+    return Case(args, text.format(rows=rows, inner=inner, columns=columns, ranks=ranks), ranks)
+
+
+BEFORE = torch.tensor([[0, 1], [10, 11]])
+"""What two ranks bring to a collective: rank 0 the first row, rank 1 the second."""
+
+
+def after(collective: str, **options: int) -> list[list[int]]:
+    """What each of the two ranks holds after the collective, as it really runs."""
+
+    def program(comm: tpviz.Communicator) -> torch.Tensor:
+        result: torch.Tensor = getattr(comm, collective)(BEFORE[comm.rank], **options)
+        return result
+
+    return [output.tolist() for output in tpviz.run(program).outputs]
