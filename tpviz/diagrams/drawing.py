@@ -8,14 +8,15 @@ from dataclasses import dataclass
 NARROWEST = 640
 """A figure is not scaled below this width in px: on a phone it scrolls sideways instead of losing its digits."""
 
-_NOT_PLAIN = re.compile(r"[^ -~]+")
+_NOT_PLAIN = re.compile(r"[^ -~]")
 
 
 def _data_uri(svg: str) -> str:
     """The SVG as a data URI that may stand in a double-quoted attribute, readable where it can be."""
     for character in '%<>"#&':  # "%" first: the others bring new ones
         svg = svg.replace(character, f"%{ord(character):02X}")
-    svg = _NOT_PLAIN.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), svg)
+    for character in set(_NOT_PLAIN.findall(svg)):
+        svg = svg.replace(character, "".join(f"%{byte:02X}" for byte in character.encode()))
     return f"data:image/svg+xml,{svg}"
 
 

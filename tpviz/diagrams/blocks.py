@@ -1,0 +1,227 @@
+"""Blocks and lanes: a rank's part of a matrix in its place, with its digits, its name and its lane (diagrams)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
+from tpviz.diagrams.grammar import CARD, CELL, FRAME, LABEL, RANKS, text_width
+from tpviz.diagrams.numbers import Cells
+from tpviz.diagrams.operands import COLUMNS, PARTIAL, REPLICATE, Block, Operand
+from tpviz.i18n import _
+
+LANE_HEAD = 88
+"""The room for the rank's badge at the left end of a lane."""
+LANE_PAD = 14
+"""Between a lane's edge and what is in it."""
+_LABEL_SPACE = 8
+_CAPTION_LINE, _CAPTION_GAP = 28, 10
+_SCHEMATIC_WIDTH, _SCHEMATIC_HEIGHT = 760, 180
+_LEAST = 24
+"""The least width and height of a matrix that is drawn as a shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How large a whole matrix is drawn, and where the digits stand."""
+
+    cell_width: float
+    cell_height: float
+    cells: Cells | None
+    """None where the matrix is drawn as a shape, without digits."""
+
+    def box(self, x: float, y: float, block: Block) -> Box:
+        """Where a block lies if the whole's corner is at x, y."""
+        return Box(
+            x + block.column * self.cell_width,
+            y + block.row * self.cell_height,
+            block.columns * self.cell_width,
+            block.rows * self.cell_height,
+        )
+
+
+def digit_grid(operand: Operand) -> Grid:
+    """The grid that holds the numbers of every rank's block."""
+    cells = Cells.of(number for block in operand.blocks for line in block.texts for number in line)
+    return Grid(cells.width, CELL, cells)
+
+
+def grids(operands: Sequence[Operand], room: float) -> list[Grid]:
+    """The grids of matrices that stand side by side: with digits if they can be read and fit, else to one scale."""
+    if not any(operand.large for operand in operands):
+        found = [digit_grid(operand) for operand in operands]
+        if sum(grid.cell_width * operand.columns for grid, operand in zip(found, operands, strict=True)) <= room:
+            return found
+    scale = min(
+        _SCHEMATIC_WIDTH / sum(operand.columns for operand in operands),
+        _SCHEMATIC_HEIGHT / max(operand.rows for operand in operands),
+    )
+    return [
+        Grid(
+            max(scale, _LEAST / max(operand.columns, 1)),
+            max(scale, _LEAST / max(operand.rows, 1)),
+            None,
+        )
+        for operand in operands
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The entries of the whole that the text talks about: they alone are saturated."""
+
+    rows: range
+    columns: range
+
+    def box(self, grid: Grid, x: float, y: float, block: Block) -> Box | None:
+        """Where the part of them lies that this block has."""
+        rows = range(max(self.rows.start, block.row), min(self.rows.stop, block.row + block.rows))
+        columns = range(max(self.columns.start, block.column), min(self.columns.stop, block.column + block.columns))
+        if not rows or not columns:
+            return None
+        return grid.box(x, y, Block([], len(rows), len(columns), rows.start, columns.start))
+
+    def __contains__(self, entry: tuple[int, int]) -> bool:
+        return entry[0] in self.rows and entry[1] in self.columns
+
+
+NO_MARKS = Marks(range(0), range(0))
+
+
+def color_of(operand: Operand, rank: int) -> Color:
+    """A rank's colour for what is its own, grey for what every rank has."""
+    return "neutral" if operand.layout is REPLICATE else rank
+
+
+def draw_block(
+    canvas: Canvas,
+    operand: Operand,
+    rank: int,
+    grid: Grid,
+    x: float,
+    y: float,
+    marks: Marks = NO_MARKS,
+    frame: float = FRAME,
+) -> None:
+    """Draw a rank's block in its place inside the outline of the whole, whose corner is at x, y."""
+    block = operand.blocks[rank]
+    whole = Box(x, y, operand.columns * grid.cell_width, operand.rows * grid.cell_height)
+    box = grid.box(x, y, block)
+    if operand.layout is PARTIAL:
+        canvas.frame(box, frame, rank)
+    else:
+        if box != whole:
+            canvas.box("absent", whole)
+        if not block.empty:
+            canvas.box("block", box, color_of(operand, rank))
+    marked = marks.box(grid, x, y, block)
+    if marked:
+        canvas.box("mark", marked, rank)
+    draw_digits(canvas, block, grid, x, y, marks, rank)
+
+
+def draw_digits(
+    canvas: Canvas, block: Block, grid: Grid, x: float, y: float, marks: Marks = NO_MARKS, rank: int = 0
+) -> None:
+    """Write a block's numbers; those that are marked in the ink that its rank's colour carries."""
+    if grid.cells is None or not block.texts or block.empty:
+        return
+    entries = [
+        (i, j, text) for i, line in enumerate(block.texts, block.row) for j, text in enumerate(line, block.column)
+    ]
+    marked = [entry for entry in entries if entry[:2] in marks] if marks is not NO_MARKS else []
+    plain = [entry for entry in entries if entry[:2] not in marks] if marked else entries
+    for group, color in ((plain, ""), (marked, on_solid(rank))):
+        if group:
+            canvas.digits(*grid.cells.place(group, round(x), round(y)), color)
+
+
+def on_solid(rank: int) -> str:
+    """The class of a text on a rank's full colour."""
+    return "w" if RANKS[rank].on_solid == CARD else ""
+
+
+def note_of(operand: Operand, rank: int, grid: Grid) -> str:
+    """Which part of the whole a block is, in words; its shape where its numbers are left out."""
+    block, layout = operand.blocks[rank], operand.layout
+    if block.empty:
+        return _("empty")
+    if grid.cells is None:
+        return f"{block.rows}×{block.columns}"
+    if not layout.is_shard():
+        return ""
+    first, count = (block.column, block.columns) if layout is COLUMNS else (block.row, block.rows)
+    if count == 1:
+        message = _("column {first}") if layout is COLUMNS else _("row {first}")
+    else:
+        message = _("columns {first} to {last}") if layout is COLUMNS else _("rows {first} to {last}")
+    return message.format(first=first, last=first + count - 1)
+
+
+def sum_text(rank: int, ranks: int) -> str:
+    """What the badge of a partial sum says."""
+    return _("Σ {number} of {ranks}").format(number=rank + 1, ranks=ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The line above a block: the name, which part of the whole it is, and the badge of a partial sum."""
+
+    name: str
+    note: str
+    badge: str
+    width: float
+
+    @staticmethod
+    def of(operand: Operand, rank: int, grid: Grid) -> "Label":
+        """The label of a rank's block."""
+        name, note = operand.local_name(rank), note_of(operand, rank, grid)
+        badge = sum_text(rank, len(operand.blocks)) if operand.layout is PARTIAL else ""
+        width = text_width(name, "name") + bool(note) * (_LABEL_SPACE + text_width(note, "note"))
+        return Label(name, note, badge, width + (_LABEL_SPACE + pill_width(badge) if badge else 0))
+
+    def draw(self, canvas: Canvas, block: Box, left: float, right: float, rank: int) -> None:
+        """Write it above the block, as near to its middle as the slot from left to right allows."""
+        x = round(min(max(block.center_x - self.width / 2, left), right - self.width))
+        center_y = block.y - LABEL / 2
+        baseline = middle(center_y, "name")
+        canvas.name(x, baseline, self.name)
+        x += round(text_width(self.name, "name") + _LABEL_SPACE)
+        if self.note:
+            canvas.text(x, baseline, self.note, "note")
+        if self.badge:
+            canvas.pill(x, center_y, self.badge, rank)
+
+
+def draw_lane(canvas: Canvas, box: Box, rank: int) -> None:
+    """Draw a rank's lane with its badge; a low one has a small badge."""
+    canvas.rounded("lane", box, 8, rank)
+    canvas.rounded("solid", Box(box.x, box.y, 9, box.height), 4.5, rank)
+    x = box.x + LANE_HEAD / 2
+    if box.height < 100:
+        canvas.badge(x, box.center_y, rank, radius=15)
+    else:
+        canvas.badge(x, box.center_y - 12, rank)
+        canvas.text(x, box.center_y + 32, _("rank"), "note", "c")
+
+
+def draw_silence(canvas: Canvas, gap: Box) -> None:
+    """Mark a gap between lanes that nothing crosses: a word in it, and a line on both sides of the word."""
+    text = _("nothing crosses")
+    half = text_width(text, "note") / 2 + 12
+    canvas.text(gap.center_x, middle(gap.center_y, "note"), text, "note", "c")
+    canvas.line("thin", (gap.x + 8, gap.center_y), (gap.center_x - half, gap.center_y))
+    canvas.line("thin", (gap.center_x + half, gap.center_y), (gap.right - 8, gap.center_y))
+
+
+def caption_height(lines: Sequence[str]) -> float:
+    """The room that the lines of a caption take."""
+    return len(lines) * _CAPTION_LINE + bool(lines) * _CAPTION_GAP
+
+
+def draw_caption(canvas: Canvas, lines: Sequence[str], x: float, top: float) -> float:
+    """Write the lines of a caption; return where the next thing may begin."""
+    y = top + _CAPTION_GAP
+    for line in lines:
+        canvas.text(x, middle(y + _CAPTION_LINE / 2, "caption"), line, "caption")
+        y += _CAPTION_LINE
+    return top + caption_height(lines)
