@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -38,12 +38,16 @@ class Captured:
 
     def __init__(self, program: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._places: list[Place] = []
+        self.rebound = False
+        """Whether a function assigns to a global, or to a variable of a function around it."""
         self._tensors: list[Tensor] = []
         self._visited: dict[int, tuple[object, bool]] = {}  # by id, with the object, which keeps the id valid
         self._program, self._args = program, args
         self._own_program = self._visit(program, getattr(program, "__name__", "program"))
         self._own_args = self._visit(args, "args")
         self.originals = self.values()
+        self._only_tensors = all(type(value) is Tensor and not value.requires_grad for value in self.originals)
+        self._only_tensors &= len(self._tensors) == len(self.originals) and not (self._own_program or self._own_args)
 
     def values(self) -> list[Any]:
         """Return what the places hold now."""
@@ -51,7 +55,7 @@ class Captured:
 
     def put(self, values: list[Any]) -> None:
         """Let the places hold these values."""
-        for (holder, name), value in zip(self._places, values, strict=True):
+        for (holder, name), value in zip(self._places, values):  # noqa: B905  strict costs as much as the loop
             if type(holder) is dict:
                 holder[name] = value
             else:
@@ -59,12 +63,12 @@ class Captured:
 
     def copies(self) -> tuple[Callable[..., Any], tuple[Any, ...], list[Any]]:
         """Return a rank's own program, arguments and values of the places; a tensor has one copy in all of them."""
-        if not self._tensors:
-            return self._program, self._args, []
+        if self._only_tensors:  # by far the most frequent case, and every rank pays for it
+            return self._program, self._args, [tensor.clone() for tensor in self.originals]
         memo: dict[int, Any] = {id(tensor): _own_copy(tensor) for tensor in self._tensors}
-        program = copy.deepcopy(self._program, memo) if self._own_program else self._program
-        args = copy.deepcopy(self._args, memo) if self._own_args else self._args
-        return program, args, copy.deepcopy(self.originals, memo)
+        program = _copied(self._program, memo) if self._own_program else self._program
+        args = _copied(self._args, memo) if self._own_args else self._args
+        return program, args, [_copied(value, memo) for value in self.originals]
 
     def _visit(self, thing: object, name: str) -> bool:
         """Return whether a thing holds tensors; collect the places of functions and classes that it leads to."""
@@ -77,12 +81,15 @@ class Captured:
             self._tensors.append(thing)
             holds = True
         elif isinstance(thing, (types.FunctionType, type)):
+            self.rebound |= isinstance(thing, types.FunctionType) and _names_of(thing.__code__).rebinds
             for value, spoken, place in _references(thing):
                 if self._visit(value, spoken):
                     self._places.append(place)
             holds = False
         else:
-            holds = any([self._visit(part, name) for part in _parts(thing)])  # a list: every part has to be visited
+            holds = False
+            for part in _parts(thing):
+                holds = self._visit(part, name) or holds
         self._visited[id(thing)] = (thing, holds)
         return holds
 
@@ -98,10 +105,21 @@ class Captured:
 
 def _own_copy(tensor: Tensor) -> Tensor:
     if type(tensor) is Tensor:
-        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        return tensor.detach().clone().requires_grad_() if tensor.requires_grad else tensor.clone()
     if type(tensor) is nn.Parameter:
         return nn.Parameter(tensor.detach().clone(), tensor.requires_grad)
     return copy.deepcopy(tensor)
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """Return ``copy.deepcopy(value, memo)``, without its cost for tensors and lists of tensors, which most are."""
+    known = memo.get(id(value))
+    if known is not None:
+        return known
+    if type(value) in (list, tuple):
+        result = memo[id(value)] = type(value)([_copied(item, memo) for item in value])
+        return result
+    return copy.deepcopy(value, memo)
 
 
 def _references(thing: types.FunctionType | type) -> Iterator[tuple[object, str, Place]]:
@@ -113,7 +131,7 @@ def _references(thing: types.FunctionType | type) -> Iterator[tuple[object, str,
         return
     if _is_library_file(thing.__code__.co_filename):
         return
-    for name in _global_names(thing.__code__):
+    for name in _names_of(thing.__code__).globals:
         if name in thing.__globals__:
             yield thing.__globals__[name], name, (thing.__globals__, name)
     for cell, name in zip(thing.__closure__ or (), thing.__code__.co_freevars, strict=True):
@@ -147,12 +165,35 @@ def _parts(thing: object) -> Iterator[object]:
         yield from (getattr(thing, name, None) for name in getattr(thing, "__slots__", ()))
 
 
-@functools.lru_cache(maxsize=1024)
-def _global_names(code: types.CodeType) -> frozenset[str]:
-    """Return the names that a function, and the functions written inside of it, look up among its globals."""
-    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return frozenset(names).union(*map(_global_names, inner))
+class _Names(NamedTuple):
+    """What a function, and the functions written inside of it, look up and assign outside of themselves."""
+
+    globals: frozenset[str]
+    rebinds: bool
+
+
+_known_names: dict[int, tuple[types.CodeType, _Names]] = {}  # by id, since to hash a code object is slow
+
+
+def _names_of(code: types.CodeType) -> _Names:
+    known = _known_names.get(id(code))
+    if known is not None:
+        return known[1]
+    instructions = list(dis.get_instructions(code))
+    names = {i.argval for i in instructions if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    rebinds = any(
+        i.opname == "STORE_GLOBAL" or (i.opname == "STORE_DEREF" and i.argval in code.co_freevars) for i in instructions
+    )
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inner = _names_of(constant)
+            names |= inner.globals
+            rebinds = rebinds or inner.rebinds
+    if len(_known_names) > 1000:  # a kernel in which cells run again and again
+        _known_names.clear()
+    result = _Names(frozenset(names), rebinds)
+    _known_names[id(code)] = (code, result)
+    return result
 
 
 @functools.lru_cache(maxsize=1024)

@@ -6,13 +6,18 @@ PyTorch's ``Shard(dim)`` cuts like ``torch.chunk``, but gives every rank a shard
 """
 
 
+def chunk(size: int, ranks: int, rank: int) -> tuple[int, int]:
+    """Return where a rank's entries begin and how many they are; an empty shard begins at ``size``."""
+    step = -(-size // ranks)
+    begin = min(size, rank * step)
+    return begin, min(step, size - begin)
+
+
 def chunk_sizes(size: int, ranks: int) -> list[int]:
     """Return how many of ``size`` entries each of ``ranks`` ranks holds; the sizes add up to ``size``."""
-    step = -(-size // ranks)
-    return [max(0, min(step, size - rank * step)) for rank in range(ranks)]
+    return [chunk(size, ranks, rank)[1] for rank in range(ranks)]
 
 
 def chunk_offsets(size: int, ranks: int) -> list[int]:
-    """Return where each rank's entries begin; an empty shard begins at ``size``."""
-    step = -(-size // ranks)
-    return [min(size, rank * step) for rank in range(ranks)]
+    """Return where each rank's entries begin."""
+    return [chunk(size, ranks, rank)[0] for rank in range(ranks)]

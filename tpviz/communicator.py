@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tpviz.i18n import _
 from tpviz.source import Site, call_site
-from tpviz.trace import LayoutName
 
 PHASES = ("forward", "backward", "gradients", "other")
-# What PyTorch's Partial calls the reduction.
-_PARTIAL_NAMES = {"sum": "sum", "mean": "avg", "max": "max", "min": "min"}
-REDUCTIONS = tuple(_PARTIAL_NAMES)
+REDUCTIONS = ("sum", "mean", "max", "min")
 
 _OPERATORS = {
     "all_reduce": "tpviz.reduce_from_region(x, comm)",
@@ -29,71 +26,29 @@ _OPERATORS = {
 }
 
 
-class Call:
-    """One rank's part of one collective: the tensor that it brings, and what it says of it."""
+class Call(NamedTuple):
+    """One rank's part of one collective: what it says of it, and the tensor that it brings. Made by ``call``."""
 
-    __slots__ = (
-        "color",
-        "dim",
-        "kind",
-        "needs_grad",
-        "other_dim",
-        "peer",
-        "phase",
-        "reduction",
-        "site",
-        "source_peer",
-        "tensor",
-    )
-
-    def __init__(
-        self,
-        kind: str,
-        tensor: Tensor | None,
-        phase: str,
-        site: Site,
-        *,
-        reduction: str | None = None,
-        dim: int | None = None,
-        other_dim: int | None = None,
-        peer: int | None = None,
-        source_peer: int | None = None,
-        color: Hashable = None,
-        needs_grad: bool = False,
-    ) -> None:
-        self.kind = kind
-        # Detached: a collective moves values; gradients are the conjugate operators' business.
-        self.tensor = tensor.detach() if tensor is not None and tensor.requires_grad else tensor
-        self.phase = phase
-        self.site = site
-        self.reduction = reduction
-        self.dim = dim  # the dimension gathered along, scattered along, or (all-to-all) split
-        self.other_dim = other_dim  # the dimension that an all-to-all concatenates along
-        self.peer = peer  # a broadcast's root, the rank that a send goes to
-        self.source_peer = source_peer  # the rank that a receive comes from
-        self.color = color  # a split's
-        self.needs_grad = needs_grad
+    # What all ranks of a group must agree on, in the order of ``agreement_names``.
+    kind: str
+    reduction: str | None
+    peer: int | None  # a broadcast's root, the rank that a send goes to
+    dim: int | None  # the dimension gathered along, scattered along, or (all-to-all) split
+    other_dim: int | None  # the dimension that an all-to-all concatenates along
+    agreed_shape: tuple[int, ...] | None  # without the dimension along which shards may differ
+    dtype: torch.dtype | None
+    on_cpu: bool
+    needs_grad: bool
+    # What is each rank's own.
+    tensor: Tensor | None
+    phase: str
+    site: Site
+    source_peer: int | None  # the rank that a receive comes from
+    color: Hashable  # a split's
 
     def agreement(self) -> tuple[object, ...]:
-        """Return what all ranks of a group must agree on, in the order of ``agreement_names``."""
-        x = self.tensor
-        if x is None:
-            return (self.kind, None, None, None, None, None, None, None, False)
-        shape: Sequence[int] = x.shape
-        free = {"all_gather": self.dim, "all_to_all": self.other_dim}.get(self.kind)
-        if free is not None:  # shards may differ along this dimension
-            shape = (*x.shape[:free], *x.shape[free + 1 :])
-        return (
-            self.kind,
-            self.reduction,
-            self.peer,
-            self.dim,
-            self.other_dim,
-            shape,
-            x.dtype,
-            x.device.type,
-            self.needs_grad,
-        )
+        """Return what all ranks of a group must agree on."""
+        return self[:9]
 
     @staticmethod
     def agreement_names() -> tuple[str, ...]:
@@ -131,7 +86,8 @@ class Call:
             return name
         shape, dtype = "×".join(map(str, x.shape)) or _("a scalar"), str(x.dtype).removeprefix("torch.")
         what = _("{name} of {shape} {dtype}").format(name=name, shape=shape, dtype=dtype)
-        return what + (" " + _("(requires grad)") if self.needs_grad else "")
+        what += " " + _("in backward") if self.phase == "backward" else ""
+        return what + (" " + _("that requires grad") if self.needs_grad else "")
 
     def whole(self, tensors: Sequence[Tensor]) -> tuple[tuple[int, ...], int]:
         """Return the shape and the bytes of the whole array that the group's call is about, as nccl-tests counts.
@@ -147,21 +103,31 @@ class Call:
         largest = max(tensors, key=lambda tensor: tensor.nbytes) if self.kind == "all_to_all" else x
         return tuple(largest.shape), largest.nbytes
 
-    def layouts(self) -> tuple[LayoutName, LayoutName]:
-        """Return the placements before and after, by name: what PyTorch would call the input and the result."""
-        replicate: LayoutName = ("Replicate", None)
-        match self.kind:
-            case "all_reduce":
-                return ("Partial", _PARTIAL_NAMES[str(self.reduction)]), replicate
-            case "all_gather":
-                return ("Shard", self.dim), replicate
-            case "reduce_scatter":
-                return ("Partial", _PARTIAL_NAMES[str(self.reduction)]), ("Shard", self.dim)
-            case "all_to_all":
-                return ("Shard", self.other_dim), ("Shard", self.dim)
-            case "broadcast":
-                return None, replicate
-        return None, None
+
+def call(
+    kind: str,
+    tensor: Tensor | None,
+    phase: str,
+    site: Site,
+    reduction: str | None = None,
+    dim: int | None = None,
+    other_dim: int | None = None,
+    peer: int | None = None,
+    source_peer: int | None = None,
+    color: Hashable = None,
+    needs_grad: bool = False,
+) -> Call:
+    """Return the call of a rank that brings ``tensor``, if the collective has one."""
+    if tensor is None:
+        return Call(kind, None, peer, None, None, None, None, True, False, None, phase, site, source_peer, color)
+    if tensor.requires_grad:  # a collective moves values; gradients are the conjugate operators' business
+        tensor = tensor.detach()
+    shape: tuple[int, ...] = tensor.shape
+    free = dim if kind == "all_gather" else other_dim
+    if free is not None:
+        shape = (*shape[:free], *shape[free + 1 :])
+    facts = (kind, reduction, peer, dim, other_dim, shape, tensor.dtype, tensor.is_cpu, needs_grad)
+    return Call(*facts, tensor, phase, site, source_peer, color)
 
 
 class Communicator(ABC):
@@ -197,7 +163,7 @@ class Communicator(ABC):
         The shards may differ along ``dim`` as ``Shard(dim)`` cuts: 6 over 4 is 2, 2, 2, 0.
         """
         self._check("all_gather", x, phase)
-        return self._exchange(Call("all_gather", x, phase, call_site(), dim=dimension("dim", dim, x)))  # type: ignore[no-any-return]
+        return self._exchange(call("all_gather", x, phase, call_site(), dim=dimension("dim", dim, x)))  # type: ignore[no-any-return]
 
     def reduce_scatter(self, x: Tensor, dim: int = 0, op: str = "sum", phase: str = "other") -> Tensor:
         """Reduce ``x`` over the ranks, and give each rank its shard of the result along ``dim`` (the chunk rule)."""
@@ -206,7 +172,7 @@ class Communicator(ABC):
     def broadcast(self, x: Tensor, src: int = 0, phase: str = "other") -> Tensor:
         """Give every rank a copy of rank ``src``'s ``x``; the others' ``x`` says shape and dtype only."""
         self._check("broadcast", x, phase)
-        return self._exchange(Call("broadcast", x, phase, call_site(), peer=self._member("src", src)))  # type: ignore[no-any-return]
+        return self._exchange(call("broadcast", x, phase, call_site(), peer=self._member("src", src)))  # type: ignore[no-any-return]
 
     def all_to_all(self, x: Tensor, split_dim: int, concat_dim: int, phase: str = "other") -> Tensor:
         """Cut ``x`` along ``split_dim``, send piece i to rank i, and concatenate what came along ``concat_dim``.
@@ -215,28 +181,28 @@ class Communicator(ABC):
         """
         self._check("all_to_all", x, phase)
         dim, other_dim = dimension("split_dim", split_dim, x), dimension("concat_dim", concat_dim, x)
-        return self._exchange(Call("all_to_all", x, phase, call_site(), dim=dim, other_dim=other_dim))  # type: ignore[no-any-return]
+        return self._exchange(call("all_to_all", x, phase, call_site(), dim=dim, other_dim=other_dim))  # type: ignore[no-any-return]
 
     def barrier(self, phase: str = "other") -> None:
         """Wait until every rank of the group is here."""
         _check_phase(phase)
-        self._exchange(Call("barrier", None, phase, call_site()))
+        self._exchange(call("barrier", None, phase, call_site()))
 
     def send(self, x: Tensor, dst: int, phase: str = "other") -> None:
         """Send ``x`` to rank ``dst``, and wait until it is received there (a rendezvous)."""
         self._check("send", x, phase)
-        self._exchange(Call("send", x, phase, call_site(), peer=self._other("dst", dst)))
+        self._exchange(call("send", x, phase, call_site(), peer=self._other("dst", dst)))
 
     def recv(self, src: int, phase: str = "other") -> Tensor:
         """Wait for the tensor that rank ``src`` sends, and return it."""
         _check_phase(phase)
-        return self._exchange(Call("recv", None, phase, call_site(), source_peer=self._other("src", src)))  # type: ignore[no-any-return]
+        return self._exchange(call("recv", None, phase, call_site(), source_peer=self._other("src", src)))  # type: ignore[no-any-return]
 
     def sendrecv(self, x: Tensor, dst: int, src: int, phase: str = "other") -> Tensor:
-        """Send ``x`` to rank ``dst`` while receiving from rank ``src``: one step of a ring, in which nobody waits first."""
+        """Send ``x`` to rank ``dst`` while receiving from rank ``src``: one step of a ring, with nobody first."""
         self._check("sendrecv", x, phase)
         peer, source_peer = self._other("dst", dst), self._other("src", src)
-        return self._exchange(Call("sendrecv", x, phase, call_site(), peer=peer, source_peer=source_peer))  # type: ignore[no-any-return]
+        return self._exchange(call("sendrecv", x, phase, call_site(), peer=peer, source_peer=source_peer))  # type: ignore[no-any-return]
 
     def split(self, color: Hashable) -> Communicator:
         """Return the communicator of the ranks that gave the same ``color``, in rank order: a row of a mesh, a column.
@@ -248,17 +214,17 @@ class Communicator(ABC):
         except TypeError:
             message = _("split takes a color that can be hashed, such as a number; a {type} cannot.")
             raise TypeError(message.format(type=type(color).__name__)) from None
-        return self._exchange(Call("split", None, "other", call_site(), color=color))  # type: ignore[no-any-return]
+        return self._exchange(call("split", None, "other", call_site(), color=color))  # type: ignore[no-any-return]
 
     @abstractmethod
-    def _exchange(self, call: Call) -> Any:
+    def _exchange(self, mine: Call) -> Any:
         """Meet the other ranks and return this rank's result."""
 
     def _reduce(self, kind: str, x: Tensor, op: str, dim: int | None, phase: str) -> Tensor:
         self._check(kind, x, phase)
         check_reduction(op, x)
         dim = None if dim is None else dimension("dim", dim, x)
-        return self._exchange(Call(kind, x, phase, call_site(), reduction=op, dim=dim))  # type: ignore[no-any-return]
+        return self._exchange(call(kind, x, phase, call_site(), reduction=op, dim=dim))  # type: ignore[no-any-return]
 
     def _check(self, kind: str, x: object, phase: str) -> None:
         check_tensor(kind, x)
@@ -274,7 +240,8 @@ class Communicator(ABC):
                 else _("Use x.detach() where no gradient is to flow.")
             )
             message = _(
-                "{kind} was given a tensor that requires grad; autograd cannot follow it to the other ranks, so gradients would silently be wrong."
+                "{kind} was given a tensor that requires grad; autograd cannot follow it to the other ranks, so"
+                " gradients would silently be wrong."
             )
             raise RuntimeError(message.format(kind=kind) + " " + remedy)
 

@@ -2,21 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from torch import Tensor
 
 from tpviz.chunking import chunk_sizes
 from tpviz.communicator import Call
 from tpviz.i18n import _
 from tpviz.source import Site, describe
 
-Stand = tuple[int, str]
-"""A rank's number and where it stands."""
+Stands = Mapping[int, str]
+"""Where each rank stands, in words, by the rank's number."""
 
 
-def lines(headline: str, stands: Iterable[Stand], remedy: str = "") -> str:
+def lines(headline: str, stands: Stands, remedy: str = "") -> str:
     """Return a message: a headline, one line a rank, and what to do."""
-    rows = [f"  {_rank(number)}: {stand}" for number, stand in sorted(stands)]
+    rows = [f"  {_rank(number)}: {stands[number]}" for number in sorted(stands)]
     return "\n".join([headline, *rows, *([remedy] if remedy else [])])
+
+
+def mismatch(stands: Stands, ranks: Sequence[int], calls: Sequence[Call], difference: str) -> str:
+    """Return the message for ranks that met in one collective and do not mean the same."""
+    return lines(
+        _("the ranks met in one collective but do not agree on {difference}:").format(difference=difference),
+        {**stands, **{number: _calling(call) for number, call in zip(ranks, calls, strict=True)}},
+        _(
+            "Every rank of a group must call the same collective with the same options; real ranks would hang here, or"
+            " return wrong numbers."
+        ),
+    )
+
+
+def crossing(stands: Stands, ranks: Sequence[int], calls: Sequence[Call], i: int, j: int) -> str:
+    """Return the message for two ranks (by their place in the group) that met crosswise: A then B, B then A."""
+    both = {ranks[i]: (calls[j], calls[i]), ranks[j]: (calls[i], calls[j])}
+    order = _("first {first}, then {then}")
+    crossed = {
+        number: order.format(first=describe(first.site), then=_calling(then)) for number, (first, then) in both.items()
+    }
+    return lines(
+        _("ranks {i} and {j} make two calls in opposite order; each would take the other's result for its own:").format(
+            i=ranks[i], j=ranks[j]
+        ),
+        {**stands, **{number: _calling(call) for number, call in zip(ranks, calls, strict=True)}, **crossed},
+        _("Every rank of a group must call the same collectives in the same order."),
+    )
+
+
+def stuck(stands: Stands, returned: bool, sending: bool) -> str:
+    """Return the message for ranks of which none can go on; some may have returned, some wait in a send or a recv."""
+    if returned:
+        headline = _("some ranks have returned while others wait for them in a collective:")
+        remedy = _("Every rank of a group must call the group's collectives, also one that has nothing to add.")
+    elif sending:
+        headline = _("the ranks wait for each other, and none can go on:")
+        remedy = _("A send waits for its recv: let one side send while the other receives, or use sendrecv.")
+    else:
+        headline = _("the ranks wait in different collectives, and none can go on:")
+        remedy = _("Every rank of a group must call the same collectives in the same order.")
+    return lines(headline, stands, remedy)
+
+
+def different_lines(ranks: Sequence[int], calls: Sequence[Call]) -> str:
+    """Return the warning for ranks that met in one collective from different lines."""
+    by_site: dict[Site, list[int]] = {}
+    for number, call in zip(ranks, calls, strict=True):
+        by_site.setdefault(call.site, []).append(number)
+    where = "; ".join(
+        _("{ranks} at {site}").format(ranks=_rank(*some), site=describe(site)) for site, some in by_site.items()
+    )
+    message = _(
+        "the ranks met in one {kind} from different lines: {where}. Right if they branch by rank on purpose; else two"
+        " calls may be swapped whose shapes agree by accident."
+    )
+    return message.format(kind=calls[0].kind, where=where)
 
 
 def waiting(call: Call, ranks: Sequence[int]) -> str:
@@ -26,53 +85,45 @@ def waiting(call: Call, ranks: Sequence[int]) -> str:
     )
 
 
-def calling(call: Call) -> str:
+def _calling(call: Call) -> str:
     """Return where a rank stands that has come to a collective."""
     return _("{call}, at {site}").format(call=call.text(), site=describe(call.site))
 
 
-def raised(error: BaseException) -> str:
+def raised(error: BaseException | None) -> str:
     """Return an exception as its rank's line names it."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def disagreement(calls: Sequence[Call]) -> str | None:
-    """Return what the calls of one group disagree on, or None; the first difference is the one named."""
+def disagreement(calls: Sequence[Call]) -> str:
+    """Return what the calls of one group, which differ, disagree on; the first difference is the one named."""
     first = calls[0].agreement()
     for call in calls[1:]:
-        other = call.agreement()
-        if other != first:
-            names = Call.agreement_names()
-            return next(name for name, mine, yours in zip(names, first, other, strict=True) if mine != yours)
-    return None
+        if call.agreement() != first:
+            entries = zip(Call.agreement_names(), first, call.agreement(), strict=True)
+            return next(name for name, mine, yours in entries if mine != yours)
+    raise AssertionError("the calls agree")
 
 
-def uneven(calls: Sequence[Call]) -> str | None:
+def uneven(call: Call, tensors: Sequence[Tensor]) -> str | None:
     """Return why shards that differ along a dimension are no shards of one whole, or None if they are."""
-    first = calls[0]
-    dim = {"all_gather": first.dim, "all_to_all": first.other_dim}.get(first.kind)
-    if dim is None:
+    if call.kind == "all_gather":
+        dim = call.dim or 0
+    elif call.kind == "all_to_all":
+        dim = call.other_dim or 0
+    else:
         return None
-    sizes = [call.tensor.shape[dim] for call in calls if call.tensor is not None]
+    sizes = [tensor.shape[dim] for tensor in tensors]
     expected = chunk_sizes(sum(sizes), len(sizes))
     if sizes == expected:
         return None
     message = _(
-        "the shape along dim {dim}: sizes {sizes} are not how Shard({dim}) cuts {whole} over {ranks} ranks, which is {expected}"
+        "the shape along dim {dim}: sizes {sizes} are not how Shard({dim}) cuts {whole} over {ranks} ranks, which is"
+        " {expected}"
     )
     return message.format(
         dim=dim, sizes=_numbers(sizes), whole=sum(sizes), ranks=len(sizes), expected=_numbers(expected)
-    )
-
-
-def sites(numbers: Sequence[int], calls: Sequence[Call]) -> str:
-    """Return which ranks came from which line: ``ranks 0, 2 at cell [3], line 4; rank 1 at cell [3], line 6``."""
-    by_site: dict[Site, list[int]] = {}
-    for number, call in zip(numbers, calls, strict=True):
-        by_site.setdefault(call.site, []).append(number)
-    return "; ".join(
-        _("{ranks} at {site}").format(ranks=_rank(*ranks), site=describe(site)) for site, ranks in by_site.items()
     )
 
 

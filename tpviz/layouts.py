@@ -1,7 +1,8 @@
 """Layouts: PyTorch's own placements, what a rank holds of a whole, and the whole from what the ranks hold (layouts).
 
-A placement says how a whole tensor lies on a group's ranks: ``Replicate()``, every rank has all of it; ``Shard(dim)``,
-each has its slice along ``dim``; ``Partial()``, each has a tensor of the whole's shape, and only their sum is the whole.
+A placement says how a whole tensor lies on a group's ranks: ``Replicate()``, every rank has all of it;
+``Shard(dim)``, each has its slice along ``dim``; ``Partial()``, each has a tensor of the whole's shape, and only their
+sum is the whole.
 The classes are PyTorch's (``torch.distributed.tensor``) and so are the rules (its ``placement_types.py``); the two
 functions are named after DTensor's ``distribute_tensor`` and ``full_tensor``.
 """
@@ -55,7 +56,7 @@ def full(locals: Sequence[Tensor], placement: Placement) -> Tensor:
         raise _unknown(placement)
     _check_shapes(locals, [tuple(locals[0].shape)] * len(locals))
     if isinstance(placement, Partial):
-        return reduced(locals, _reduction(placement))
+        return reduced(list(locals), _reduction(placement))
     for rank, tensor in enumerate(locals):
         if not torch.equal(tensor, locals[0]):
             place = tuple(int(i) for i in (tensor != locals[0]).nonzero()[0])

@@ -4,12 +4,12 @@ Results are each rank's own memory and the inputs stay as they are. Reductions r
 give the same bits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from tpviz.chunking import chunk_offsets, chunk_sizes
+from tpviz.chunking import chunk
 from tpviz.communicator import Call
 
 _COMBINE: dict[str, Callable[..., Tensor]] = {
@@ -20,7 +20,7 @@ _COMBINE: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def reduced(tensors: Sequence[Tensor], op: str) -> Tensor:
+def reduced(tensors: list[Tensor], op: str) -> Tensor:
     """Return the reduction of equally shaped tensors, entry by entry, in new memory."""
     if len(tensors) == 1:
         return tensors[0].clone()
@@ -31,31 +31,26 @@ def reduced(tensors: Sequence[Tensor], op: str) -> Tensor:
     return total.div_(len(tensors)) if op == "mean" else total
 
 
-def results(calls: Sequence[Call]) -> Sequence[Tensor]:
-    """Return what each rank gets, for calls that agree (see ``Call.agreement``)."""
-    first = calls[0]
-    tensors = [call.tensor for call in calls if call.tensor is not None]
-    ranks = len(tensors)
-    match first.kind:
-        case "all_reduce":
-            return _copies(reduced(tensors, str(first.reduction)), ranks)
-        case "all_gather":
-            return _copies(torch.cat(tensors, dim=first.dim or 0), ranks)
-        case "reduce_scatter":
-            return pieces(reduced(tensors, str(first.reduction)), first.dim or 0, ranks)
-        case "broadcast":
-            return _copies(tensors[first.peer or 0].clone(), ranks)
-        case "all_to_all":
-            cut = [pieces(tensor, first.dim or 0, ranks) for tensor in tensors]
-            return [torch.cat(column, dim=first.other_dim or 0) for column in zip(*cut, strict=True)]
-    raise AssertionError(first.kind)
+def results(call: Call, tensors: list[Tensor]) -> list[Tensor]:
+    """Return what each rank gets; ``call`` is any of the ranks' calls, which agree; ``tensors`` are their inputs."""
+    ranks, dim = len(tensors), call.dim or 0
+    if call.kind == "all_reduce":
+        return _copies(reduced(tensors, call.reduction or ""), ranks)
+    if call.kind == "all_gather":
+        return _copies(torch.cat(tensors, dim), ranks)
+    if call.kind == "reduce_scatter":
+        return pieces(reduced(tensors, call.reduction or ""), dim, ranks)
+    if call.kind == "broadcast":
+        return _copies(tensors[call.peer or 0].clone(), ranks)
+    assert call.kind == "all_to_all"
+    cut = [pieces(tensor, dim, ranks) for tensor in tensors]
+    return [torch.cat(column, call.other_dim or 0) for column in zip(*cut, strict=True)]
 
 
 def pieces(whole: Tensor, dim: int, ranks: int) -> list[Tensor]:
     """Return the ranks' shards of a whole along ``dim`` (counted from the front), each in new memory."""
     size = whole.shape[dim]
-    cuts = zip(chunk_offsets(size, ranks), chunk_sizes(size, ranks), strict=True)
-    return [whole.narrow(dim, offset, length).clone() for offset, length in cuts]
+    return [whole.narrow(dim, *chunk(size, ranks, rank)).clone() for rank in range(ranks)]
 
 
 def _copies(result: Tensor, ranks: int) -> list[Tensor]:

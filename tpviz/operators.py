@@ -11,13 +11,13 @@ partial sum until it is reduced.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from tpviz.communicator import Call, Communicator, check_reduction, check_tensor, dimension
+from tpviz.communicator import Communicator, call, check_reduction, check_tensor, dimension
 from tpviz.i18n import _
 from tpviz.sharding import own_slice
 from tpviz.source import Site, call_site
@@ -32,7 +32,7 @@ def copy_to_region(x: Tensor, comm: Communicator) -> Tensor:
     contributions to one and the same variable, and backward adds them up. Returns ``x`` with the same shape.
     """
     check_tensor("copy_to_region", x)
-    return _copy(x, comm, call_site(), "forward")
+    return _copy(x, _Link(comm, call_site(), "forward"))
 
 
 def reduce_from_region(x: Tensor, comm: Communicator, consumer: str = "replicated") -> Tensor:
@@ -45,7 +45,7 @@ def reduce_from_region(x: Tensor, comm: Communicator, consumer: str = "replicate
     """
     check_tensor("reduce_from_region", x)
     check_reduction("sum", x)
-    return _reduce(x, comm, _check_consumer(consumer), call_site(), "forward")
+    return _reduce(x, _Link(comm, call_site(), "forward", None, _check_consumer(consumer)))
 
 
 def scatter_to_region(x: Tensor, comm: Communicator, dim: int = -1) -> Tensor:
@@ -54,7 +54,7 @@ def scatter_to_region(x: Tensor, comm: Communicator, dim: int = -1) -> Tensor:
     ``x`` is replicated; the result is this rank's shard along ``dim`` (the chunk rule).
     """
     check_tensor("scatter_to_region", x)
-    return _scatter(x, comm, dimension("dim", dim, x), call_site(), "forward")
+    return _scatter(x, _Link(comm, call_site(), "forward", dimension("dim", dim, x)))
 
 
 def gather_from_region(x: Tensor, comm: Communicator, dim: int = -1, consumer: str = "replicated") -> Tensor:
@@ -65,7 +65,7 @@ def gather_from_region(x: Tensor, comm: Communicator, dim: int = -1, consumer: s
     computation of its own, the ranks' gradients add up first.
     """
     check_tensor("gather_from_region", x)
-    return _gather(x, comm, dimension("dim", dim, x), _check_consumer(consumer), call_site(), "forward")
+    return _gather(x, _Link(comm, call_site(), "forward", dimension("dim", dim, x), _check_consumer(consumer)))
 
 
 def reduce_scatter_to_region(x: Tensor, comm: Communicator, dim: int = 0) -> Tensor:
@@ -75,7 +75,7 @@ def reduce_scatter_to_region(x: Tensor, comm: Communicator, dim: int = 0) -> Ten
     """
     check_tensor("reduce_scatter_to_region", x)
     check_reduction("sum", x)
-    return _reduce_scatter(x, comm, dimension("dim", dim, x), call_site(), "forward")
+    return _reduce_scatter(x, _Link(comm, call_site(), "forward", dimension("dim", dim, x)))
 
 
 def _check_consumer(consumer: object) -> bool:
@@ -86,113 +86,124 @@ def _check_consumer(consumer: object) -> bool:
     return consumer == "sharded"
 
 
-def _collective(
-    kind: str, x: Tensor, comm: Communicator, site: Site, phase: str, needs_grad: bool, **options: Any
-) -> Tensor:
-    return comm._exchange(Call(kind, x, phase, site, needs_grad=needs_grad, **options))  # type: ignore[no-any-return]
+class _Link(NamedTuple):
+    """What an operator's forward hands on to its backward, in one argument, since autograd pays for each."""
+
+    comm: Communicator
+    site: Site
+    phase: str
+    dim: int | None = None
+    sharded: bool = False
+
+    def back(self) -> _Link:
+        """Return the link of the backward, which belongs to the forward's line."""
+        return _Link(self.comm, self.site, "backward", self.dim, self.sharded)
+
+
+def _collective(kind: str, x: Tensor, link: _Link, needs_grad: bool) -> Tensor:
+    reduction = None if kind == "all_gather" else "sum"
+    mine = call(kind, x, link.phase, link.site, reduction, link.dim, needs_grad=needs_grad)
+    return link.comm._exchange(mine)  # type: ignore[no-any-return]
 
 
 # Each function below applies its class where a gradient is wanted, and else only computes: a Function costs as much
-# as the arithmetic of a toy layer, and backward without create_graph wants no gradient.
+# as the arithmetic of a toy layer, and a backward without create_graph wants no gradient.
 
 
 def _wanted(x: Tensor) -> bool:
     return x.requires_grad and torch.is_grad_enabled()
 
 
-def _copy(x: Tensor, comm: Communicator, site: Site, phase: str) -> Tensor:
-    return _Copy.apply(x, comm, site) if _wanted(x) else x  # type: ignore[no-untyped-call]
+def _copy(x: Tensor, link: _Link) -> Tensor:
+    return _Copy.apply(x, link) if _wanted(x) else x  # type: ignore[no-untyped-call]
 
 
-def _reduce(x: Tensor, comm: Communicator, sharded: bool, site: Site, phase: str) -> Tensor:
+def _reduce(x: Tensor, link: _Link) -> Tensor:
     if _wanted(x):
-        return _Reduce.apply(x, comm, sharded, site, phase)  # type: ignore[no-any-return, no-untyped-call]
-    return _collective("all_reduce", x, comm, site, phase, False, reduction="sum")
+        return _Reduce.apply(x, link)  # type: ignore[no-any-return, no-untyped-call]
+    return _collective("all_reduce", x, link, False)
 
 
-def _scatter(x: Tensor, comm: Communicator, dim: int, site: Site, phase: str) -> Tensor:
+def _scatter(x: Tensor, link: _Link) -> Tensor:
     if _wanted(x):
-        return _Scatter.apply(x, comm, dim, site)  # type: ignore[no-any-return, no-untyped-call]
-    return own_slice(x, dim, comm)
+        return _Scatter.apply(x, link)  # type: ignore[no-any-return, no-untyped-call]
+    return own_slice(x, link.dim or 0, link.comm)
 
 
-def _gather(x: Tensor, comm: Communicator, dim: int, sharded: bool, site: Site, phase: str) -> Tensor:
+def _gather(x: Tensor, link: _Link) -> Tensor:
     if _wanted(x):
-        return _Gather.apply(x, comm, dim, sharded, site, phase)  # type: ignore[no-any-return, no-untyped-call]
-    return _collective("all_gather", x, comm, site, phase, False, dim=dim)
+        return _Gather.apply(x, link)  # type: ignore[no-any-return, no-untyped-call]
+    return _collective("all_gather", x, link, False)
 
 
-def _reduce_scatter(x: Tensor, comm: Communicator, dim: int, site: Site, phase: str) -> Tensor:
+def _reduce_scatter(x: Tensor, link: _Link) -> Tensor:
     if _wanted(x):
-        return _ReduceScatter.apply(x, comm, dim, site, phase)  # type: ignore[no-any-return, no-untyped-call]
-    return _collective("reduce_scatter", x, comm, site, phase, False, reduction="sum", dim=dim)
+        return _ReduceScatter.apply(x, link)  # type: ignore[no-any-return, no-untyped-call]
+    return _collective("reduce_scatter", x, link, False)
 
 
 class _Copy(Function):
     """f: identity / all-reduce."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Communicator, site: Site) -> Tensor:
-        ctx.comm, ctx.site = comm, site
+    def forward(ctx: Any, x: Tensor, link: _Link) -> Tensor:
+        ctx.link = link
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return _reduce(grad, ctx.comm, False, ctx.site, "backward"), None, None
+        return _reduce(grad, ctx.link.back()), None
 
 
 class _Reduce(Function):
     """g: all-reduce / identity, or all-reduce / all-reduce for a sharded consumer."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Communicator, sharded: bool, site: Site, phase: str) -> Tensor:
-        ctx.comm, ctx.sharded, ctx.site = comm, sharded, site
-        return _collective("all_reduce", x, comm, site, phase, True, reduction="sum")
+    def forward(ctx: Any, x: Tensor, link: _Link) -> Tensor:
+        ctx.link = link
+        return _collective("all_reduce", x, link, True)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        if ctx.sharded:
-            grad = _reduce(grad, ctx.comm, True, ctx.site, "backward")
-        else:
-            grad = _copy(grad, ctx.comm, ctx.site, "backward")
-        return grad, None, None, None, None
+        conjugate = _reduce if ctx.link.sharded else _copy
+        return conjugate(grad, ctx.link.back()), None
 
 
 class _Scatter(Function):
     """Slice / all-gather."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Communicator, dim: int, site: Site) -> Tensor:
-        ctx.comm, ctx.dim, ctx.site = comm, dim, site
-        return own_slice(x, dim, comm)
+    def forward(ctx: Any, x: Tensor, link: _Link) -> Tensor:
+        ctx.link = link
+        return own_slice(x, link.dim or 0, link.comm)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return _gather(grad, ctx.comm, ctx.dim, False, ctx.site, "backward"), None, None, None
+        return _gather(grad, ctx.link.back()), None
 
 
 class _Gather(Function):
     """All-gather / slice, or all-gather / reduce-scatter for a sharded consumer."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Communicator, dim: int, sharded: bool, site: Site, phase: str) -> Tensor:
-        ctx.comm, ctx.dim, ctx.sharded, ctx.site = comm, dim, sharded, site
-        return _collective("all_gather", x, comm, site, phase, True, dim=dim)
+    def forward(ctx: Any, x: Tensor, link: _Link) -> Tensor:
+        ctx.link = link
+        return _collective("all_gather", x, link, True)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        conjugate = _reduce_scatter if ctx.sharded else _scatter
-        return conjugate(grad, ctx.comm, ctx.dim, ctx.site, "backward"), None, None, None, None, None
+        conjugate = _reduce_scatter if ctx.link.sharded else _scatter
+        return conjugate(grad, ctx.link.back()), None
 
 
 class _ReduceScatter(Function):
-    """Reduce-scatter / all-gather."""
+    """Reduce-scatter / all-gather, whose consumer is sharded."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Communicator, dim: int, site: Site, phase: str) -> Tensor:
-        ctx.comm, ctx.dim, ctx.site = comm, dim, site
-        return _collective("reduce_scatter", x, comm, site, phase, True, reduction="sum", dim=dim)
+    def forward(ctx: Any, x: Tensor, link: _Link) -> Tensor:
+        ctx.link = link
+        return _collective("reduce_scatter", x, link, True)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return _gather(grad, ctx.comm, ctx.dim, True, ctx.site, "backward"), None, None, None, None
+        return _gather(grad, ctx.link.back()._replace(sharded=True)), None

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from tpviz.chunking import chunk_offsets, chunk_sizes
+from tpviz.chunking import chunk
 from tpviz.communicator import Communicator, check_tensor, dimension
 
 
@@ -17,5 +17,5 @@ def shard(x: Tensor, dim: int, comm: Communicator) -> Tensor:
 
 def own_slice(x: Tensor, dim: int, comm: Communicator) -> Tensor:
     """Return this rank's slice of ``x`` along ``dim``, counted from the front, in new memory."""
-    size, ranks = x.shape[dim], comm.world_size
-    return x.narrow(dim, chunk_offsets(size, ranks)[comm.rank], chunk_sizes(size, ranks)[comm.rank]).clone()
+    begin, length = chunk(x.shape[dim], comm.world_size, comm.rank)
+    return x.narrow(dim, begin, length).clone()

@@ -11,6 +11,7 @@ of these locks. After a failure the holder's program is unwound first, then, one
 from __future__ import annotations
 
 import _thread
+import contextlib
 import contextvars
 import ctypes
 import os
@@ -19,7 +20,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -31,8 +32,8 @@ from tpviz.communicator import Call, Communicator
 from tpviz.errors import AbandonedByRank, CallSiteWarning, CollectiveMismatch, RankError
 from tpviz.i18n import _
 from tpviz.moving import results
-from tpviz.source import Site, calls_programs, describe
-from tpviz.streams import Modes, set_stream_states, stream_states
+from tpviz.source import Site, calls_programs, describe, name_and_line
+from tpviz.streams import Modes, Streams
 from tpviz.trace import Event, Trace
 from tpviz.workers import Released, Worker
 
@@ -67,72 +68,55 @@ class _Group:
 class _Rank:
     """What the run knows of one rank."""
 
-    __slots__ = (
-        "args",
-        "call",
-        "captured",
-        "context",
-        "error",
-        "group",
-        "ident",
-        "inner",
-        "lock",
-        "number",
-        "output",
-        "program",
-        "receiving",
-        "result",
-        "run",
-        "sending",
-        "state",
-        "streams",
-        "worker",
-    )
+    # Not set in __init__, which is a good part of a small run: most ranks never need most of these.
+    state = _READY
+    ident: int | None = None  # the thread in which this rank's communicators may be used, while it plays
+    group: _Group | None = None
+    call: Call | None = None
+    sending = receiving = False
+    result: Any = None
+    output: Any = None
+    error: BaseException | None = None
+    inner: Simulation | None = None  # the run that this rank's program waits for
 
-    def __init__(self, run: Simulation, number: int, worker: Worker, captured: Captured, streams: list[Tensor]) -> None:
+    def __init__(self, run: Simulation, number: int, worker: Worker, captured: Captured, streams: Any) -> None:
         self.run = run
         self.number = number
         self.worker = worker
         self.lock = worker.lock
-        # What is the rank's own, and changes with the baton: random streams, and captured tensors.
+        # What is the rank's own, and changes with the baton: captured tensors, and random streams.
         self.program, self.args, self.captured = captured.copies()
         self.streams = streams
         self.context = contextvars.copy_context()  # a kernel finds a print's cell by it
-        self.state = _READY
-        self.ident: int | None = None  # the thread in which this rank's communicators may be used, while it plays
-        self.group: _Group | None = None
-        self.call: Call | None = None
-        self.sending = self.receiving = False
-        self.result: Any = None
-        self.output: Any = None
-        self.error: BaseException | None = None
-        self.inner: Simulation | None = None  # the run that this rank's program waits for
         worker.part = self
 
     def play(self) -> bool:
+        """Play this rank (see ``workers.Part``)."""
         return self.run.play(self)
 
 
 class SimulatedCommunicator(Communicator):
     """A communicator whose ranks are threads of this process."""
 
-    def __init__(self, rank: _Rank, group: _Group, device: torch.device) -> None:
+    def __init__(self, rank: _Rank, group: _Group, number: int, device: torch.device) -> None:
         self._rank = rank
         self._group = group
         self.ranks = group.ranks
-        self.rank = group.ranks.index(rank.number)
+        self.rank = number
         self.world_size = len(group.ranks)
         self.device = device
 
-    def _exchange(self, call: Call) -> Any:
+    def _exchange(self, mine: Call) -> Any:
         rank = self._rank
         if rank.ident != get_ident():
             if rank.ident is None:
                 raise RuntimeError(_("this communicator died with its run: use it inside of the program only."))
             message = _("rank {rank}'s communicator was used from another thread: it belongs to the rank's own.")
             raise RuntimeError(message.format(rank=rank.number))
-        result = rank.run.meet(rank, self._group, self.rank, call)
-        return SimulatedCommunicator(rank, result, self.device) if call.kind == "split" else result
+        result = rank.run.meet(rank, self._group, self.rank, mine)
+        if mine.kind == "split":
+            return SimulatedCommunicator(rank, result, result.ranks.index(rank.number), self.device)
+        return result
 
     def __repr__(self) -> str:
         return _("communicator of rank {rank} of {size}, simulated").format(rank=self.rank, size=self.world_size)
@@ -145,7 +129,9 @@ class Simulation:
         self._captured = Captured(program, args)
         self._size = ranks
         self._modes = Modes()
+        self._streams = Streams()
         self._ranks: list[_Rank] = []
+        self._world = _Group([])
         self._active: _Rank | None = None
         self._failed: BaseException | None = None
         self._raised: list[_Rank] = []
@@ -168,33 +154,45 @@ class Simulation:
             return self._run()
 
     def _run(self) -> tuple[list[Any], Trace]:
-        callers = stream_states()
+        callers = self._streams.states()
         crew = workers.hire(self._size)
         try:
-            for number, worker in enumerate(crew):
-                self._ranks.append(_Rank(self, number, worker, self._captured, callers))
+            self._ranks = [_Rank(self, number, worker, self._captured, callers) for number, worker in enumerate(crew)]
             self._world = _Group(self._ranks)
             self._ranks[0].lock.release()
             _wait(self._over)
+            outputs = [rank.output for rank in self._ranks]
         except BaseException as interrupt:
             self.interrupt(interrupt)
             raise
         finally:
             if self._failed is None:
                 workers.dismiss(crew)
-            else:
-                self._end(crew)
-            set_stream_states(callers)
+            else:  # unwind the programs one after the other, and end their threads
+                for worker in crew:
+                    worker.end(_GRACE_SECONDS)
+            self._streams.put(callers)
             self._captured.put(self._captured.originals)
+            self._let_go()
         if self._failed is not None:
             raise self._failed
-        trace = Trace(self._events, [text for text, _site in self._warnings])
         for text, site in self._warnings:
             # Shown at the learner's line, named as the reader knows it: a kernel's file name carries its pid.
-            warnings.warn_explicit(
-                text, CallSiteWarning, describe((site[0], site[1])).rpartition(",")[0] or site[0], site[1]
-            )
-        return [rank.output for rank in self._ranks], trace
+            file, line = name_and_line(site)
+            warnings.warn_explicit(text, CallSiteWarning, file, line)
+        return outputs, Trace(self._events, [text for text, _site in self._warnings])
+
+    def _let_go(self) -> None:
+        """End the communicators, and free what refers to each other now, not when Python's collector comes by."""
+        for rank in self._ranks:
+            rank.ident = rank.group = rank.call = None
+        self._ranks = []
+        self._world = _Group([])
+
+    def _wake_waiting(self) -> None:
+        """Wake the thread that waits for the run; an interrupt may have done so already."""
+        with contextlib.suppress(RuntimeError):
+            self._over.release()
 
     def interrupt(self, cause: BaseException) -> None:
         """Stop the rank that runs, from the thread that waits for the run (or for the run around it)."""
@@ -205,18 +203,10 @@ class Simulation:
         if active.inner is not None:
             inner = active.inner
             inner.interrupt(cause)
-            inner._end([rank.worker for rank in inner._ranks])
-            inner._over.release()
+            inner._wake_waiting()  # the rank's own thread, which unwinds the inner run
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(active.worker.thread.ident or 0), ctypes.py_object(Released)
         )
-
-    def _end(self, crew: Sequence[Worker]) -> None:
-        """Unwind the programs of a failed run one after the other, and end their threads."""
-        for worker in crew:
-            worker.end(_GRACE_SECONDS)
-        for rank in self._ranks:
-            rank.ident = None
 
     def play(self, rank: _Rank) -> bool:
         """Run one rank's program in the current thread, which has just got the baton; False ends the thread."""
@@ -234,25 +224,25 @@ class Simulation:
             rank.state = _DONE
             rank.ident = _playing.rank = None
             if self._failed is None:
-                follower = self._next(rank)
+                follower = self._next(rank.number)
                 if follower is not None:
                     follower.lock.release()
                     return True
                 self._failed = self._outcome()
             if self._active is rank:  # the other ranks of a failed run are unwound by the waiting thread
-                self._over.release()
+                self._wake_waiting()
         return self._failed is None
 
     def _call_program(self, rank: _Rank) -> Any:
-        with self._modes.entered():
-            return rank.program(SimulatedCommunicator(rank, self._world, self._modes.device), *rank.args)
+        comm = SimulatedCommunicator(rank, self._world, rank.number, self._modes.device)
+        return self._modes.call(rank.program, comm, *rank.args)
 
     def meet(self, rank: _Rank, group: _Group, index: int, call: Call) -> Any:
         """Bring one rank's call to its group's collective; return its result once every rank is there."""
         if self._failed is not None:
             raise Released
         rank.call, rank.group, rank.state = call, group, _WAITING
-        if call.peer is None and call.source_peer is None or call.kind == "broadcast":
+        if call.source_peer is None and (call.peer is None or call.kind == "broadcast"):
             group.calls[index] = call
             group.arrived += 1
             if group.arrived == len(group.calls):
@@ -264,14 +254,14 @@ class Simulation:
         return result
 
     def _pass_baton(self, rank: _Rank) -> None:
-        follower = self._next(rank)
+        follower = self._next(rank.number)
         if follower is rank:  # alone in its group, or the only one who can go on
             return
         if follower is None:
             self._failed = self._outcome()
             raise Released
-        rank.streams = stream_states()
-        if rank.captured:
+        rank.streams = self._streams.states()
+        if self._captured.rebound:
             rank.captured = self._captured.values()
         follower.lock.release()
         rank.lock.acquire()
@@ -281,19 +271,17 @@ class Simulation:
 
     def _take_baton(self, rank: _Rank) -> None:
         self._active = rank
-        set_stream_states(rank.streams)
+        self._streams.put(rank.streams)
         if rank.captured:
             self._captured.put(rank.captured)
 
-    def _next(self, rank: _Rank) -> _Rank | None:
-        """Return the next rank that can go on, in rank order and round again."""
-        ranks, start = self._ranks, rank.number + 1
-        for i in range(start, len(ranks)):
-            if ranks[i].state == _READY:
-                return ranks[i]
-        for i in range(start):
-            if ranks[i].state == _READY:
-                return ranks[i]
+    def _next(self, number: int) -> _Rank | None:
+        """Return the next rank after this one that can go on, in rank order and round again."""
+        ranks = self._ranks
+        for i in range(number + 1, number + 1 + len(ranks)):
+            rank = ranks[i % len(ranks)]
+            if rank.state == _READY:
+                return rank
         return None
 
     def _complete(self, group: _Group) -> None:
@@ -303,7 +291,7 @@ class Simulation:
         agreement, sites_differ = first.agreement(), False
         for call in calls:
             if call.agreement() != agreement:
-                self._mismatch(group, str(diagnosis.disagreement(calls)))
+                self._fail(diagnosis.mismatch(self._stands(), group.ranks, calls, diagnosis.disagreement(calls)))
             sites_differ = sites_differ or call.site != first.site
         if sites_differ:
             self._check_sites(group)
@@ -313,10 +301,11 @@ class Simulation:
             self._record(first, group.ranks, (), None, 0)
             answers = [None] * len(calls)
         else:
-            if (reason := diagnosis.uneven(calls)) is not None:
-                self._mismatch(group, reason)
-            shape, payload = first.whole([call.tensor for call in calls if call.tensor is not None])
-            answers = results(calls)
+            tensors: list[Tensor] = [call.tensor for call in calls]  # type: ignore[misc]
+            shape, payload = first.whole(tensors)
+            if (reason := diagnosis.uneven(first, tensors)) is not None:
+                self._fail(diagnosis.mismatch(self._stands(), group.ranks, calls, reason))
+            answers = results(first, tensors)
             self._record(first, group.ranks, shape, first.tensor.dtype, payload)
         for member, answer in zip(group.members, answers, strict=True):
             member.result, member.state = answer, _READY
@@ -329,7 +318,8 @@ class Simulation:
         name = self._site_names.get(call.site)
         if name is None:
             name = self._site_names[call.site] = describe(call.site)
-        self._events.append(Event(call.kind, ranks, call.phase, shape, dtype, payload, name, call.layouts()))
+        options = (call.reduction, call.dim, call.other_dim)
+        self._events.append(Event(call.kind, ranks, call.phase, shape, dtype, payload, name, options))
 
     def _split(self, group: _Group) -> list[_Group]:
         members: dict[Any, list[_Rank]] = {}
@@ -357,10 +347,8 @@ class Simulation:
         assert call.tensor is not None
         receiver.result = call.tensor.clone()
         sender.sending = receiver.receiving = False
-        copied = Call("send", call.tensor, call.phase, call.site, peer=call.peer)
-        self._record(
-            copied, (sender.number, receiver.number), tuple(call.tensor.shape), call.tensor.dtype, call.tensor.nbytes
-        )
+        ranks, shape = (sender.number, receiver.number), tuple(call.tensor.shape)
+        self._record(call._replace(kind="send"), ranks, shape, call.tensor.dtype, call.tensor.nbytes)
         for rank in (sender, receiver):
             if not rank.sending and not rank.receiving:
                 rank.state = _READY
@@ -371,48 +359,16 @@ class Simulation:
         if sites in group.met:
             return
         group.met.add(sites)
-        where = diagnosis.sites(group.ranks, group.calls)
-        text = _(
-            "ranks met in one {kind} from different lines: {where}. Right if they branch by rank on purpose; else two calls may be swapped, whose shapes agree by accident."
-        )
-        self._warnings.append((text.format(kind=group.calls[0].kind, where=where), sites[0]))
+        self._warnings.append((diagnosis.different_lines(group.ranks, group.calls), sites[0]))
         for j, there in enumerate(sites):
             for i, here in enumerate(sites[:j]):
                 if here != there:
                     if (i, there, j, here) in group.pairs:
-                        self._crossing(group, i, j)
+                        self._fail(diagnosis.crossing(self._stands(), group.ranks, group.calls, i, j))
                     group.pairs.add((i, here, j, there))
 
-    def _crossing(self, group: _Group, i: int, j: int) -> None:
-        calls, ranks = group.calls, group.ranks
-        headline = _(
-            "ranks {i} and {j} call two collectives in opposite order: here they met crosswise for the second time."
-        )
-        remedy = _("Give both ranks one order: each would take the other's result for its own.")
-        stands = {
-            n: _("first at {first}, then at {then}").format(first=describe(a.site), then=describe(b.site))
-            for n, a, b in ((ranks[i], calls[j], calls[i]), (ranks[j], calls[i], calls[j]))
-        }
-        self._fail(
-            headline.format(i=ranks[i], j=ranks[j]),
-            {number: diagnosis.calling(call) for number, call in zip(ranks, calls, strict=True)} | stands,
-            remedy,
-        )
-
-    def _mismatch(self, group: _Group, difference: str) -> None:
-        headline = _("the ranks met in one collective but do not agree on {difference}:").format(difference=difference)
-        remedy = _(
-            "Every rank of a group must call the same collective with the same options; real ranks would hang here, or return wrong numbers."
-        )
-        self._fail(
-            headline,
-            {number: diagnosis.calling(call) for number, call in zip(group.ranks, group.calls, strict=True)},
-            remedy,
-        )
-
-    def _fail(self, headline: str, stands: dict[int, str], remedy: str) -> None:
-        everybody = self._stands() | stands
-        self._failed = CollectiveMismatch(diagnosis.lines(headline, everybody.items(), remedy))
+    def _fail(self, message: str) -> NoReturn:
+        self._failed = CollectiveMismatch(message)
         raise Released
 
     def _stands(self) -> dict[int, str]:
@@ -433,23 +389,16 @@ class Simulation:
         """Nobody can go on: return None if all is well, else the error that says why."""
         waiting = [rank for rank in self._ranks if rank.state == _WAITING]
         if self._raised:
-            return _rank_error(self._raised, diagnosis.lines("", self._stands().items()) if waiting else "")
+            return _rank_error(self._raised, diagnosis.lines("", self._stands()) if waiting else "")
         if not waiting:
             return None
-        remedy = ""
-        if len(waiting) < len(self._ranks):
-            headline = _("some ranks have returned while others wait for them in a collective:")
-            remedy = _("Every rank of a group must call the group's collectives, also one that has nothing to add.")
-        elif any(rank.sending or rank.receiving for rank in waiting):
-            headline = _("the ranks wait for each other, and none can go on:")
-            remedy = _("A send waits for its recv: let one side send while the other receives, or use sendrecv.")
-        else:
-            headline = _("the ranks wait in different collectives, and none can go on:")
-            remedy = _("Every rank of a group must call the same collectives in the same order.")
-        return CollectiveMismatch(diagnosis.lines(headline, self._stands().items(), remedy))
+        returned = len(waiting) < len(self._ranks)
+        sending = any(rank.sending or rank.receiving for rank in waiting)
+        return CollectiveMismatch(diagnosis.stuck(self._stands(), returned, sending))
 
 
-calls_programs(Simulation._call_program.__code__)
+calls_programs(Modes.call.__code__)
+_MACHINERY = (__file__, Modes.call.__code__.co_filename)
 
 
 def _rank_error(raised: Sequence[_Rank], others: str) -> RankError:
@@ -458,13 +407,17 @@ def _rank_error(raised: Sequence[_Rank], others: str) -> RankError:
     original = rank.error
     assert original is not None
     traceback = original.__traceback__
-    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in _MACHINERY:
         traceback = traceback.tb_next  # the reader's traceback begins in the program
     original.__traceback__ = traceback
     message = _("rank {rank}: {error}").format(rank=rank.number, error=diagnosis.raised(original))
     kind = AbandonedByRank if others else RankError
     error = kind(message + others, rank.number)
     error.__cause__ = original
+    for other in raised[1:]:
+        error.add_note(
+            _("rank {rank} raised as well: {error}").format(rank=other.number, error=diagnosis.raised(other.error))
+        )
     if traceback is None and isinstance(original, TypeError):
         error.add_note(
             _("A rank program is a function program(comm, *args): the communicator comes first, then run's args.")

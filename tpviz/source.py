@@ -43,14 +43,19 @@ def call_site() -> Site:
         frame = frame.f_back
 
 
-def describe(site: Site) -> str:
-    """Return the site as a reader knows it: ``cell [3], line 2`` in a notebook, ``file:line`` elsewhere."""
+def name_and_line(site: Site) -> Site:
+    """Return the site as a reader knows it: a notebook's cell by its number, a file below here by its relative path."""
     file, line = site
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None:
         name = shell.compile.format_code_name(file)
         if name is not None:  # ("Cell", "In[3]")
-            return f"cell {name[1].removeprefix('In')}, line {line}"
-    inside = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
-    return f"{inside}:{line}"
+            return "cell " + name[1].removeprefix("In"), line
+    return os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file, line
+
+
+def describe(site: Site) -> str:
+    """Return the site in words: ``cell [3], line 2`` in a notebook, ``file:line`` elsewhere."""
+    file, line = name_and_line(site)
+    return f"{file}, line {line}" if file.startswith("cell [") else f"{file}:{line}"

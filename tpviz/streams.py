@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
-def stream_states() -> list[Tensor]:
-    """Return the states of torch's process-global generators: the CPU's, and CUDA's where it is in use.
+class Streams:
+    """torch's process-global random generators: the CPU's, and CUDA's where it is in use when this is made.
 
     Python's and NumPy's generators are not among them: swapping those costs 10 and 75 times as much.
     """
-    states = [torch.default_generator.get_state()]
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states += [generator.get_state() for generator in torch.cuda.default_generators]
-    return states
 
+    def __init__(self) -> None:
+        self._cpu = torch.default_generator
+        self._cuda = torch.cuda.default_generators if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
 
-def set_stream_states(states: list[Tensor]) -> None:
-    """Put the generators into these states; those of a device that came into use since then stay as they are."""
-    torch.default_generator.set_state(states[0])
-    if len(states) > 1:
-        for generator, state in zip(torch.cuda.default_generators, states[1:], strict=True):
+    def states(self) -> Any:
+        """Return the generators' states."""
+        if not self._cuda:
+            return self._cpu.get_state()
+        return [self._cpu.get_state(), *(generator.get_state() for generator in self._cuda)]
+
+    def put(self, states: Any) -> None:
+        """Put the generators into these states."""
+        if not self._cuda:
+            self._cpu.set_state(states)
+            return
+        for generator, state in zip((self._cpu, *self._cuda), states, strict=True):
             generator.set_state(state)
 
 
@@ -34,7 +40,7 @@ class Modes:
     """The caller's grad mode, inference mode, autocast and default device, which torch keeps for each thread."""
 
     def __init__(self) -> None:
-        self.device = torch.get_default_device()
+        self.device = torch.empty(0).device  # the default device, at a quarter of get_default_device's cost
         self._grad = torch.is_grad_enabled()
         self._inference = torch.is_inference_mode_enabled()
         self._autocast = [device for device in _AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]
@@ -42,14 +48,11 @@ class Modes:
         self._cache = torch.is_autocast_cache_enabled()
         self._plain = not self._inference and not self._autocast and self.device.type == "cpu"
 
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """Put the current thread into the caller's modes."""
-        # Always set: the thread's last program may have left another grad mode behind.
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function in the caller's modes, in a thread that may still be in those of its last program."""
         torch.set_grad_enabled(self._grad)
         if self._plain:
-            yield
-            return
+            return function(*args)
         with contextlib.ExitStack() as stack:
             if self._inference:
                 stack.enter_context(torch.inference_mode())
@@ -57,4 +60,4 @@ class Modes:
                 stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=self._cache))
             if self.device.type != "cpu":
                 stack.enter_context(self.device)
-            yield
+            return function(*args)

@@ -1,12 +1,11 @@
-"""The trace: the ordered record of every collective of a run, and its table (trace; recorded, never written by hand)."""
+"""The trace: the ordered record of every collective of a run, never written by hand, and its table (trace)."""
 
 from __future__ import annotations
 
 import html
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 
@@ -46,8 +45,7 @@ def _placement(name: LayoutName) -> Placement | None:
     return placement() if argument is None else placement(argument)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One collective: one call of a group, or one send/recv pair.
 
     ``ranks`` are global rank numbers. ``shape`` and ``payload_bytes`` (bytes) are of the whole array that the call is
@@ -61,7 +59,22 @@ class Event:
     dtype: torch.dtype | None
     payload_bytes: int
     source: str
-    layout_names: tuple[LayoutName, LayoutName]
+    options: tuple[str | None, int | None, int | None]
+    """The reduction, the dimension, and an all-to-all's dimension to concatenate along."""
+
+    def layout_names(self) -> tuple[LayoutName, LayoutName]:
+        """Return the placements before and after, by name: what PyTorch would call the input and the result."""
+        reduction, dim, other_dim = self.options
+        replicate: LayoutName = ("Replicate", None)
+        partial: LayoutName = ("Partial", "avg" if reduction == "mean" else reduction)
+        names: dict[str, tuple[LayoutName, LayoutName]] = {
+            "all_reduce": (partial, replicate),
+            "all_gather": (("Shard", dim), replicate),
+            "reduce_scatter": (partial, ("Shard", dim)),
+            "all_to_all": (("Shard", other_dim), ("Shard", dim)),
+            "broadcast": (None, replicate),
+        }
+        return names.get(self.kind, (None, None))
 
     @property
     def wire_bytes(self) -> float:
@@ -71,12 +84,12 @@ class Event:
     @property
     def layout_before(self) -> Placement | None:
         """PyTorch's placement of the input over the group; None where no placement describes it (a broadcast's)."""
-        return _placement(self.layout_names[0])
+        return _placement(self.layout_names()[0])
 
     @property
     def layout_after(self) -> Placement | None:
         """PyTorch's placement of the result over the group."""
-        return _placement(self.layout_names[1])
+        return _placement(self.layout_names()[1])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain JSON values; layouts and the dtype as the text that PyTorch prints."""
@@ -85,7 +98,7 @@ class Event:
         }
         row["ranks"], row["shape"] = list(self.ranks), list(self.shape)
         row["dtype"] = None if self.dtype is None else str(self.dtype).removeprefix("torch.")
-        for name, layout in zip(("layout_before", "layout_after"), self.layout_names, strict=True):
+        for name, layout in zip(("layout_before", "layout_after"), self.layout_names(), strict=True):
             row[name] = _layout_text(layout) or None
         return row
 
@@ -99,7 +112,7 @@ def _layout_text(name: LayoutName) -> str:
 
 def _cell_text(event: Event, column: str) -> str:
     if column.startswith("layout"):
-        return _layout_text(event.layout_names[column == "layout_after"])
+        return _layout_text(event.layout_names()[column == "layout_after"])
     value = getattr(event, column)
     if column == "shape":
         return "×".join(map(str, value))
