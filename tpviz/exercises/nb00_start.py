@@ -1,8 +1,7 @@
 """The exercises of notebook 00, stored in shards or computed in shards (checks)."""
 
 from tpviz import memory
-from tpviz.example import X4, W
-from tpviz.exercises.inputs import after
+from tpviz.exercises.inputs import X4, W, after
 from tpviz.exercises.pattern import Misconception, ValueExercise
 from tpviz.i18n import N_
 

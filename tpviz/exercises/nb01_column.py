@@ -4,8 +4,7 @@
 import torch
 
 import tpviz
-from tpviz.example import W, X
-from tpviz.exercises.inputs import example, integers, product
+from tpviz.exercises.inputs import W, X, example, integers, product
 from tpviz.exercises.pattern import Case, FunctionExercise, Misconception, ValueExercise
 from tpviz.i18n import N_, _
 

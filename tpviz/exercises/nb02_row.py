@@ -2,8 +2,7 @@
 """The exercises of notebook 02, row parallel (checks). The functions are shown as they stand here."""
 
 import tpviz
-from tpviz.example import W, X
-from tpviz.exercises.inputs import example, integers, product
+from tpviz.exercises.inputs import W, X, example, integers, product
 from tpviz.exercises.pattern import Case, Misconception, ProgramExercise, Remark
 from tpviz.i18n import N_
 

@@ -257,9 +257,8 @@ class ValueExercise(Exercise):
                 return Difference(_("A number is needed, without quotes."))
             return Difference(_("A plain number is needed, not {value}.").format(value=values.in_words(got)))
         if type(expected) is str and type(got) is not str:
-            return Difference(
-                _("One of the words is needed, in quotes; this is {value}.").format(value=values.shown(got))
-            )
+            text = _("One of these words is needed, in quotes: {choices}. This is {value}.")
+            return Difference(text.format(choices=self.ask, value=values.shown(got)))
         if type(expected) is str:
             text = _("{value} is none of the choices: {choices}.")
             return Difference(text.format(value=values.shown(got), choices=self.ask))
