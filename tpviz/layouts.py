@@ -9,7 +9,7 @@ functions are named after DTensor's ``distribute_tensor`` and ``full_tensor``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -19,8 +19,9 @@ from tpviz.chunking import chunk_sizes
 from tpviz.communicator import dimension
 from tpviz.i18n import _
 from tpviz.moving import pieces, reduced
+from tpviz.tables import Table
 
-__all__ = ["Partial", "Placement", "Replicate", "Shard", "distribute", "full"]
+__all__ = ["Partial", "Placement", "Replicate", "Shard", "comparison", "distribute", "full", "recognise"]
 
 _REDUCTIONS = {"sum": "sum", "avg": "mean", "max": "max", "min": "min"}  # Partial's names, and torch.distributed's
 
@@ -66,6 +67,71 @@ def full(locals: Sequence[Tensor], placement: Placement) -> Tensor:
             mine, theirs = tensor[place].item(), locals[0][place].item()
             raise ValueError(message.format(rank=rank, place=list(place), mine=mine, theirs=theirs))
     return locals[0].clone()
+
+
+def recognise(locals: Sequence[Tensor], whole: Tensor) -> Placement | None:
+    """Return the placement in which the ranks' tensors are ``whole``, or None if they are not.
+
+    What fits in several ways (on one rank, all do) is taken as Replicate before Shard, and Shard before Partial.
+    """
+    placements: list[Placement] = [Replicate(), *(Shard(dim) for dim in range(whole.ndim))]
+    for placement in placements:
+        held = distribute(whole, placement, len(locals))
+        if all(torch.equal(mine, theirs) for mine, theirs in zip(locals, held, strict=True)):
+            return placement
+    alike = all(tensor.shape == whole.shape for tensor in locals)
+    return Partial() if alike and torch.equal(reduced(list(locals), "sum"), whole) else None
+
+
+def comparison(
+    names: Sequence[str], wholes: Sequence[Tensor], programs: Mapping[str, Sequence[Sequence[Tensor]]]
+) -> Table:
+    """Return a table of how each program's ranks held each of the named matrices.
+
+    ``programs`` has, for each program, what its ranks returned: one tensor for each name. How they lie is recognised
+    from the numbers, and so is the way in which the last one is put together.
+    """
+    held = [
+        [recognise(parts, whole) for parts, whole in zip(zip(*outputs, strict=True), wholes, strict=True)]
+        for outputs in programs.values()
+    ]
+    shapes = [[_shape(tensor) for tensor in outputs[0]] for outputs in programs.values()]
+    rows = [
+        [name, *(f"{_in_words(mine[i])}, {sizes[i]}" for mine, sizes in zip(held, shapes, strict=True))]
+        for i, name in enumerate(names)
+    ]
+    merged = _("{name} is put together").format(name=names[-1])
+    return Table(["", *programs], [*rows, [merged, *(_merged_in_words(mine[-1]) for mine in held)]])
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape))
+
+
+def _in_words(placement: Placement | None) -> str:
+    match placement:
+        case Replicate():
+            return _("whole on every rank")
+        case Shard(dim=0):
+            return _("cut by rows")
+        case Shard(dim=1):
+            return _("cut by columns")
+        case Partial():
+            return _("a partial sum on every rank")
+    raise ValueError(
+        _("the ranks' tensors are not the whole: neither replicas, nor rows, columns or partial sums of it.")
+    )
+
+
+def _merged_in_words(placement: Placement | None) -> str:
+    match placement:
+        case Shard(dim=0):
+            return _("one below the other")
+        case Shard(dim=1):
+            return _("side by side")
+        case Partial():
+            return _("by adding, entry by entry")
+    return _("it is whole already")
 
 
 def _checked_shards(locals: Sequence[Tensor], dim: int) -> list[Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import torch
 
 from tpviz.i18n import _
+from tpviz.tables import Table
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.placement_types import Placement
@@ -160,8 +160,16 @@ class Trace(Sequence[Event]):
         return json.dumps([event.to_dict() for event in self._events], indent=1)
 
     def table(self, *extra: str) -> Table:
-        """Return the table with further columns, named as the events' attributes: "wire_bytes", "layout_before", ..."""
-        return Table(self, (*_COLUMNS[:-1], *extra, _COLUMNS[-1]))
+        """Return the table with further columns: "dtype", "wire_bytes", "layout_before", "layout_after"."""
+        names = _heading_texts()
+        for column in extra:
+            if column not in names:
+                message = _("no column {column!r}; the columns are {known}.")
+                raise ValueError(message.format(column=column, known=", ".join(names)))
+        columns = (*_COLUMNS[:-1], *extra, _COLUMNS[-1])
+        rows = [[str(number), *(_cell_text(event, column) for column in columns)] for number, event in enumerate(self)]
+        empty = _("No collective: nothing was sent between ranks.")
+        return Table(["#", *(names[column] for column in columns)], rows, empty)
 
     def __repr__(self) -> str:
         return self.table().text()
@@ -170,64 +178,16 @@ class Trace(Sequence[Event]):
         return self.table().html()
 
 
-class Table:
-    """A trace's rows and columns, as plain text and as HTML."""
-
-    def __init__(self, trace: Trace, columns: Sequence[str]) -> None:
-        known = [*_COLUMNS, "dtype", "wire_bytes", "layout_before", "layout_after"]
-        for column in columns:
-            if column not in known:
-                raise ValueError(
-                    _("no column {column!r}; the columns are {known}").format(column=column, known=", ".join(known))
-                )
-        self._trace = trace
-        self._columns = columns
-
-    def _headings(self) -> list[str]:
-        names = {
-            "kind": _("collective"),
-            "ranks": _("ranks"),
-            "phase": _("phase"),
-            "shape": _("shape"),
-            "dtype": _("dtype"),
-            "payload_bytes": _("payload"),
-            "wire_bytes": _("wire, one rank"),
-            "layout_before": _("layout before"),
-            "layout_after": _("layout after"),
-            "source": _("line"),
-        }
-        return ["#", *(names[column] for column in self._columns)]
-
-    def _rows(self) -> list[list[str]]:
-        return [
-            [str(i), *(_cell_text(event, column) for column in self._columns)] for i, event in enumerate(self._trace)
-        ]
-
-    def text(self) -> str:
-        """Return the table as lines of plain text."""
-        if not self._trace:
-            return _nothing()
-        rows = [self._headings(), *self._rows()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-
-    def html(self) -> str:
-        """Return the table as HTML whose look does not depend on the page's theme."""
-        if not self._trace:
-            return f'<p style="{_HTML_CARD}">{html.escape(_nothing())}</p>'
-        head, *body = (
-            "".join(f'<{tag} style="padding:4px 12px;text-align:left">{html.escape(cell)}</{tag}>' for cell in row)
-            for tag, row in [("th", self._headings()), *(("td", row) for row in self._rows())]
-        )
-        rows = "".join(f'<tr style="background:#ffffff;border-top:1px solid #d5dbe1">{row}</tr>' for row in body)
-        return f'<table style="{_HTML_CARD}"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-
-    __repr__ = text
-    _repr_html_ = html
-
-
-_HTML_CARD = "color:#1f2933;background:#f5f7fa;border-collapse:collapse;margin:4px 0;padding:4px 12px"
-
-
-def _nothing() -> str:
-    return _("No collective: nothing was sent between ranks.")
+def _heading_texts() -> dict[str, str]:
+    return {
+        "kind": _("collective"),
+        "ranks": _("ranks"),
+        "phase": _("phase"),
+        "shape": _("shape"),
+        "dtype": _("dtype"),
+        "payload_bytes": _("payload"),
+        "wire_bytes": _("wire, one rank"),
+        "layout_before": _("layout before"),
+        "layout_after": _("layout after"),
+        "source": _("line"),
+    }

@@ -1,0 +1,48 @@
+"""A table of words, as plain text and as HTML that looks the same in every theme (trace; no logic)."""
+
+import html
+import unicodedata
+from collections.abc import Sequence
+
+_CARD = "color:#1f2933;background:#f5f7fa;border-collapse:collapse;margin:4px 0"
+_CELL = "padding:6px 14px;text-align:left;color:#1f2933"
+_ROW = "background:#ffffff;border-top:1px solid #d5dbe1"
+
+
+class Table:
+    """Headings and rows of text; without rows, one sentence that says so."""
+
+    def __init__(self, headings: Sequence[str], rows: Sequence[Sequence[str]], empty: str = "") -> None:
+        self.headings = tuple(headings)
+        self.rows = tuple(map(tuple, rows))
+        self._empty = empty
+
+    def text(self) -> str:
+        """Return the table as lines of plain text."""
+        if not self.rows:
+            return self._empty
+        lines = [self.headings, *self.rows]
+        widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+    def html(self) -> str:
+        """Return the table as HTML."""
+        if not self.rows:
+            return f'<p style="{_CARD};{_CELL}">{html.escape(self._empty)}</p>'
+        head = "".join(f'<th scope="col" style="{_CELL}">{html.escape(cell)}</th>' for cell in self.headings)
+        body = "".join(
+            f'<tr style="{_ROW}">' + "".join(f'<td style="{_CELL}">{html.escape(cell)}</td>' for cell in row) + "</tr>"
+            for row in self.rows
+        )
+        return f'<table style="{_CARD}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+    __repr__ = text
+    _repr_html_ = html
+
+
+def _width(text: str) -> int:
+    """Return the columns that a text takes in a terminal: a Chinese character takes two."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
