@@ -17,6 +17,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -56,6 +57,10 @@ SPACE_GB = 2.5
 STOP_SECONDS = 10
 """How long a program that was told to stop may take: JupyterLab waits for its kernels."""
 
+NO_NETWORK = (
+    "The packages could not be fetched. Connect to the network and try again; what was fetched is kept.\n"
+    "Behind a proxy, set HTTPS_PROXY=http://host:port; with a mirror, PIP_INDEX_URL=https://..."
+)
 # What pip's log says, and what to do about it: the first that fits is told.
 ADVICE = (
     (
@@ -80,14 +85,14 @@ ADVICE = (
             "Connection refused",
             "Network is unreachable",
         ),
-        "The packages could not be fetched. Connect to the network and try again; what was fetched is kept.\n"
-        "Behind a proxy, set HTTPS_PROXY=http://host:port; with a mirror, PIP_INDEX_URL=https://...",
+        NO_NETWORK,
     ),
     (
         ("No matching distribution found for torch",),
         "There is no PyTorch for this Python on this system. The Pythons that it is built for are listed at\n"
         "https://pypi.org/project/torch/#files: run study.py with one of these after deleting .venv.",
     ),
+    (("(from versions: none)",), NO_NETWORK),  # with PIP_RETRIES=0 pip does not say why
     (
         ("Permission denied", "Access is denied"),
         "Close JupyterLab and editors that use .venv, and try again.",
@@ -202,6 +207,14 @@ def pip_install(arguments: Sequence[str]) -> None:
         raise Trouble(f"pip could not install tpviz. {advice}\nAll that pip said is in {LOG}")
 
 
+def changed_something() -> bool:
+    """Whether pip got as far as changing .venv: before that it only looks for packages and fetches them."""
+    # What it writes about a build, which has a place of its own, is indented.
+    return (
+        re.search(r",\d+ Installing collected packages", LOG.read_text(encoding="utf-8", errors="replace")) is not None
+    )
+
+
 def has_nvidia() -> bool:
     """Whether an NVIDIA GPU is there, as far as its driver shows."""
     places = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/nvidia-smi")
@@ -274,7 +287,8 @@ def install(extras: set[str], *, cpu: bool) -> None:
         if VENV.exists():
             say(".venv is not whole: an installation was interrupted, or its Python is gone.")
         make_venv()
-    cpu = cpu or offer_cpu()
+    # Who once took the build for CPUs gets it again when PyTorch's version changes.
+    cpu = cpu or bool(state.get("cpu")) or (not whole and offer_cpu())
     extras = extras | had
     say("Installing tpviz and what it needs into .venv; the first time this takes a few minutes ...")
     write_state({"state": "installing"})
@@ -284,21 +298,20 @@ def install(extras: set[str], *, cpu: bool) -> None:
             pip_install(["--no-deps", "--extra-index-url", CPU_INDEX, "torch"])
         pip_install(["-e", f".[{','.join(sorted(extras))}]" if extras else "."])
     except Trouble:
-        if whole and "Installing collected packages" not in LOG.read_text(encoding="utf-8", errors="replace"):
-            write_state(state)  # nothing was changed
+        if whole and not changed_something():
+            write_state(state)
         raise
     version = venv_version()
     assert version is not None
-    write_state({"state": "installed", "extras": sorted(extras), "fingerprint": fingerprint(version)})
+    write_state({"state": "installed", "extras": sorted(extras), "cpu": cpu, "fingerprint": fingerprint(version)})
     say("Installed.")
 
 
 # What can be asked for
 
 
-def lab(arguments: Sequence[str], *, browser: bool) -> int:
-    """Open JupyterLab on the first notebook; it runs until Ctrl-C."""
-    say("Opening JupyterLab; Ctrl-C here ends it ...")
+def lab_command(*, browser: bool) -> list[str]:
+    """JupyterLab on the first notebook, for this machine only; its token it makes itself."""
     command = [
         *(str(PYTHON), "-m", "jupyterlab", "--log-level=WARN"),
         *("--ServerApp.ip=127.0.0.1", "--ServerApp.answer_yes=True"),
@@ -307,16 +320,23 @@ def lab(arguments: Sequence[str], *, browser: bool) -> int:
     if not browser:
         command.append("--no-browser")
     if not WINDOWS and os.geteuid() == 0:
-        command.append("--allow-root")  # it still listens on loopback only, and asks for its token
+        command.append("--allow-root")  # root is usual in containers
+    return command
+
+
+def lab(arguments: Sequence[str], *, browser: bool) -> int:
+    """Run JupyterLab until Ctrl-C."""
+    say("Opening JupyterLab; Ctrl-C here ends it ...")
     try:
-        return run([*command, *arguments], cwd=str(ROOT))
+        return run([*lab_command(browser=browser), *arguments], cwd=str(ROOT))
     except KeyboardInterrupt:
         say("JupyterLab has ended.")
         return 0
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Run all tests."""
+    """Run all tests: units, each cell of each notebook, and JupyterLab in a browser where there is Chromium."""
+    say("Running the tests ...")
     return run([str(PYTHON), "-m", "pytest", *arguments], cwd=str(ROOT))
 
 

@@ -24,7 +24,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 from urllib.parse import quote
 
-from playwright.sync_api import Browser, Page, Request, Route, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Request, Route, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 ROOT = Path(__file__).resolve().parent.parent
 SCREENS = ROOT / "build" / "screens"
@@ -46,6 +47,9 @@ CHROMIUM_ARGUMENTS = (
     "--disable-component-update",
     "--no-first-run",
 )
+
+CONTROLS = "[role=slider], input[type=range], select"
+"""What a learner moves, by the arrow keys."""
 
 
 class BrowserError(Exception):
@@ -241,25 +245,81 @@ class Notebook:
             if output["output_type"] == "error"
         ]
 
-    def picture_problems(self) -> list[str]:
-        """Pictures that do not show, or that say nothing to who cannot see them; widgets that lost their model."""
-        pictures = self.page.evaluate(
-            """() => [...document.querySelectorAll('.jp-Notebook img')].map(image => ({
-                alt: image.alt, width: image.naturalWidth, shown: image.getBoundingClientRect().width,
-                cell: image.closest('.jp-Cell')?.dataset.windowedListIndex ?? '?'}))"""
+    def pictures(self) -> list[dict[str, Any]]:
+        """The pictures on the page: alt, natural width and width as shown, and the number of the cell."""
+        return cast(
+            list[dict[str, Any]],
+            self.page.evaluate(
+                """() => [...document.querySelectorAll('.jp-Notebook .jp-Cell')].flatMap((cell, index) =>
+                    [...cell.querySelectorAll('img')].map(image => ({alt: image.alt, cell: index + 1,
+                        natural: image.naturalWidth, shown: image.getBoundingClientRect().width})))"""
+            ),
         )
-        found = [
-            f"cell {int(picture['cell']) + 1}: a picture {problem}"
-            for picture in pictures
+
+    def problems(self) -> list[str]:
+        """All that is wrong with the page as it is now, one line each."""
+        found = self.errors() + self.complaints
+        for picture in self.pictures():
             for bad, problem in (
                 (not picture["alt"].strip(), "without a text alternative"),
-                (picture["width"] == 0, f"that does not load: {picture['alt']!r}"),
-                (picture["width"] > 0 and picture["shown"] == 0, f"that is not visible: {picture['alt']!r}"),
-            )
-            if bad
-        ]
-        lost = self.page.get_by_text(re.compile("Error displaying widget|Loading widget")).count()
-        return [*found, *["a widget without its model"] * lost]
+                (picture["natural"] == 0, f"that does not load: {picture['alt']!r}"),
+                (picture["shown"] == 0, f"that is not visible: {picture['alt']!r}"),
+            ):
+                if bad:
+                    found.append(f"cell {picture['cell']}: a picture {problem}")
+        lost = self.page.get_by_text(re.compile("Error displaying widget|Loading widget"))
+        return found + [f"a widget without its model: {text}" for text in lost.all_inner_texts()]
+
+    def trusted(self) -> bool:
+        """Whether JupyterLab trusts any of the outputs on the page."""
+        cells = "window.jupyterapp.shell.currentWidget.content.widgets"
+        return bool(self.page.evaluate(f"{cells}.some(cell => cell.model.type === 'code' && cell.model.trusted)"))
+
+    def controls(self) -> list[Locator]:
+        """The sliders and menus on the page that show a picture beside them."""
+        areas = self.page.locator(".jp-OutputArea-output", has=self.page.locator(".jupyter-widgets img"))
+        return areas.locator(".jupyter-widgets").locator(CONTROLS).all()
+
+    def move(self, control: Locator, times: int = 1) -> list[float]:
+        """Move a control step by step; milliseconds from each step until a picture beside it has changed.
+
+        A slider is moved by its arrow keys, and back from where it ends. A menu is set to its next entry, as by the
+        mouse: JupyterLab takes the arrow keys of a focused menu for itself. Shorter than asked if for a second no
+        picture changed.
+        """
+        control.evaluate(
+            """node => {
+                const area = node.closest('.jp-OutputArea-output');
+                const pictures = () => [...area.querySelectorAll('img')].map(image => image.src).join();
+                let moved, before;
+                const start = () => { moved = performance.now(); before = pictures(); };
+                node.addEventListener('keydown', start, true);
+                node.addEventListener('change', start, true);
+                new MutationObserver(() => {
+                    if (moved && pictures() !== before) { window.took = performance.now() - moved; moved = 0; }
+                }).observe(area, {subtree: true, childList: true, attributes: true});
+            }"""
+        )
+        entries = control.locator("option").count()
+        keys = ["ArrowRight", "ArrowLeft"]
+        measured: list[float] = []
+        for _step in range(times):
+            for key in list(keys):
+                self.page.evaluate("window.took = null")
+                if entries:
+                    control.select_option(index=(control.evaluate("node => node.selectedIndex") + 1) % entries)
+                else:
+                    control.press(key)
+                try:
+                    took = self.page.wait_for_function("window.took", timeout=1000).json_value()
+                except PlaywrightTimeout:
+                    keys.reverse()
+                    continue
+                measured.append(float(took))
+                break
+            else:
+                break
+        return measured
 
     def stretch(self) -> list[tuple[int, int]]:
         """Make the window as tall as the notebook; top and bottom of each cell, from the window's top."""

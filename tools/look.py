@@ -33,7 +33,7 @@ def look(paths: Sequence[Path], *, run: bool, dark: bool, width: int) -> int:
                         notebook.run_all()
                     for picture in notebook.screenshots(path.stem):
                         print(os.path.relpath(picture))
-                    for problem in [*notebook.errors(), *notebook.picture_problems(), *notebook.complaints]:
+                    for problem in notebook.problems():
                         problems += 1
                         print(f"  {path.name}: {problem}")
     return problems

@@ -1,0 +1,62 @@
+"""The notebooks in a real JupyterLab and a real Chromium: as a visitor finds them, then run, then played with.
+
+What the pages looked like stays in build/screens/, for a person to look at.
+"""
+
+import os
+import shutil
+
+import pytest
+
+from tools import browser, notebooks
+
+pytestmark = pytest.mark.browser
+
+NOTEBOOKS = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
+each_notebook = pytest.mark.parametrize("name", [path.name for path in NOTEBOOKS])
+
+
+# Of this module only: Playwright keeps an event loop running in this thread, and nbval's kernels are not to see it.
+@pytest.fixture(scope="module")
+def chromium():
+    if browser.find_chromium() is None:
+        problem = "no Chromium on this machine; Debian: apt install chromium"
+        if os.environ.get("TPVIZ_REQUIRE_BROWSER") == "1":
+            pytest.fail(problem)
+        pytest.skip(problem)
+    with browser.chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(chromium, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("notebooks")
+    for path in NOTEBOOKS:
+        shutil.copy(path, folder)
+    with browser.jupyterlab(folder) as running:
+        yield running
+
+
+def stored_pictures(name):
+    nb = notebooks.read(notebooks.NOTEBOOKS / name)
+    outputs = [output for cell in nb.cells for output in cell.get("outputs", [])]
+    return sum(output.get("data", {}).get("text/html", "").count("<img") for output in outputs)
+
+
+@each_notebook
+def test_found_run_and_moved(name, chromium, server):
+    with browser.open_notebook(chromium, server, name) as notebook:
+        assert not notebook.trusted(), "a visitor's JupyterLab does not trust what it has not run"
+        assert len(notebook.pictures()) >= stored_pictures(name)
+        assert notebook.problems() == []
+        notebook.screenshots(f"{name.removesuffix('.ipynb')}-found")
+
+        notebook.run_all()
+        assert notebook.problems() == []
+        assert all(cell["execution_count"] for cell in notebook.content()["cells"] if cell["cell_type"] == "code")
+        assert len(notebook.pictures()) >= stored_pictures(name)
+        notebook.screenshots(f"{name.removesuffix('.ipynb')}-run")
+
+        for control in notebook.controls():
+            assert notebook.move(control), f"no picture changed when {control} was moved"
+        assert notebook.problems() == []
