@@ -29,6 +29,8 @@ _TPVIZ = __file__.removesuffix("captured.py")
 # Objects of other libraries (a figure, a logger, a path) hold no tensors of a rank, and some of them hold the world.
 _SEARCHED_LIBRARIES = ("torch", "tpviz", "collections")
 
+_ATOMS = {int, float, complex, str, bytes, bool, type(None), types.ModuleType, types.BuiltinFunctionType}
+
 Place = tuple[Any, str]
 """A namespace (a dict) and a name in it, or an object and the name of an attribute."""
 
@@ -44,10 +46,11 @@ class Captured:
         self._visited: dict[int, tuple[object, bool]] = {}  # by id, with the object, which keeps the id valid
         self._program, self._args = program, args
         self._own_program = self._visit(program, getattr(program, "__name__", "program"))
-        self._own_args = self._visit(args, "args")
+        self._own_args = bool(args) and self._visit(args, "args")
         self.originals = self.values()
-        self._only_tensors = all(type(value) is Tensor and not value.requires_grad for value in self.originals)
-        self._only_tensors &= len(self._tensors) == len(self.originals) and not (self._own_program or self._own_args)
+        plain = [value for value in self.originals if type(value) is Tensor and not value.requires_grad]
+        self._only_tensors = not self._own_program and not self._own_args and len(plain) == len(self.originals)
+        self._only_tensors &= len(self._tensors) == len(plain)  # else one tensor stands in two places
 
     def values(self) -> list[Any]:
         """Return what the places hold now."""
@@ -72,6 +75,8 @@ class Captured:
 
     def _visit(self, thing: object, name: str) -> bool:
         """Return whether a thing holds tensors; collect the places of functions and classes that it leads to."""
+        if type(thing) in _ATOMS:
+            return False
         known = self._visited.get(id(thing))
         if known is not None:
             return known[1]
@@ -139,13 +144,15 @@ def _references(thing: types.FunctionType | type) -> Iterator[tuple[object, str,
             yield cell.cell_contents, name, (cell, "cell_contents")
         except ValueError:  # not yet assigned
             continue
-    yield thing.__defaults__, thing.__name__, (thing, "__defaults__")
-    yield thing.__kwdefaults__, thing.__name__, (thing, "__kwdefaults__")
+    if thing.__defaults__ is not None:
+        yield thing.__defaults__, thing.__name__, (thing, "__defaults__")
+    if thing.__kwdefaults__ is not None:
+        yield thing.__kwdefaults__, thing.__name__, (thing, "__kwdefaults__")
 
 
 def _parts(thing: object) -> Iterator[object]:
     """Yield what a container, a bound function or an object holds."""
-    if isinstance(thing, (int, float, complex, str, bytes, types.ModuleType, types.BuiltinFunctionType, Communicator)):
+    if isinstance(thing, Communicator):  # leads to its run, and to all of it
         return
     if isinstance(thing, dict):
         yield from thing.keys()

@@ -165,8 +165,8 @@ class _Reduce(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        conjugate = _reduce if ctx.link.sharded else _copy
-        return conjugate(grad, ctx.link.back()), None
+        link = ctx.link
+        return _reduce(grad, link.back()) if link.sharded else _copy(grad, link), None
 
 
 class _Scatter(Function):

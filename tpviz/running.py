@@ -40,6 +40,7 @@ def run(program: Callable[..., Any], ranks: int = 2, backend: str = "simulated",
     Raises ``RankError`` where a rank's program raises (from the original exception) and ``CollectiveMismatch`` where
     the ranks do not meet.
     """
+    __tracebackhide__ = True  # IPython and pytest: the reader's traceback is about the reader's lines
     if not callable(program):
         raise TypeError(_("run takes a function program(comm), not {type}.").format(type=type(program).__name__))
     if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:

@@ -143,6 +143,7 @@ class Simulation:
 
     def run(self) -> tuple[list[Any], Trace]:
         """Run the programs to their end; return each rank's output and the trace, or raise what went wrong."""
+        __tracebackhide__ = True  # IPython and pytest: the reader's traceback is about the reader's lines
         outer: _Rank | None = getattr(_playing, "rank", None)
         if outer is not None:  # a run inside of a rank's program: the outer run holds the turn
             outer.inner = self
@@ -154,6 +155,7 @@ class Simulation:
             return self._run()
 
     def _run(self) -> tuple[list[Any], Trace]:
+        __tracebackhide__ = True
         callers = self._streams.states()
         crew = workers.hire(self._size)
         try:
