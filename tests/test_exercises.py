@@ -176,7 +176,7 @@ def test_a_bias_on_one_rank_is_right_without_a_remark(program):
         ("02-merge", lambda comm, X, W: torch.cat([X[:, :2] @ W[:2], X[:, 2:] @ W[2:]], dim=1), "concatenated"),
         ("00-present", (64, 64.0), "stored"),
         ("00-present", torch.tensor([64, 64]), "stored"),
-        ("00-arithmetic", " tp ", "TP"),
+        ("00-arithmetic", " Column split ", "column split"),
     ],
 )
 def test_recognised_by_what_it_computes(name, code, misconception):

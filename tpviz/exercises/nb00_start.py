@@ -7,7 +7,7 @@ from tpviz.i18n import N_
 
 
 def _both_ways() -> tuple[memory.LayerForward, memory.LayerForward]:
-    """One layer's forward on one of two ranks, with ZeRO-3 and with TP."""
+    """One layer's forward on one of two ranks, with ZeRO-3 and with the column split."""
     (rows, in_features), out_features = X4.shape, W.shape[1]
     return (
         memory.zero3_forward(rows, in_features, out_features, ranks=2),
@@ -66,14 +66,14 @@ PREDICT = ValueExercise(
 
 def _less_arithmetic() -> str:
     zero3, column = (way.flops for way in _both_ways())
-    return "equal" if zero3 == column else "ZeRO-3" if zero3 < column else "TP"
+    return "equal" if zero3 == column else "ZeRO-3" if zero3 < column else "column split"
 
 
 ARITHMETIC = ValueExercise(
     id="00-arithmetic",
     variable="less",
     answer=_less_arithmetic,
-    ask='"ZeRO-3", "TP", "equal"',
+    ask='"ZeRO-3", "column split", "equal"',
     right=N_(
         "2 rows times 8 columns, or 4 rows times 4 columns: 16 entries of Y on a rank, each of them 4 products. Both "
         "cut the work in half, one by rows and the other by columns."
@@ -81,25 +81,25 @@ ARITHMETIC = ValueExercise(
     hint_sentences=(
         N_("Count the entries of Y that one rank computes. Y is 4×8."),
         N_(
-            "With ZeRO-3 a rank computes 2 rows of Y, with all their columns. With TP it computes all 4 rows. How many"
-            " columns?"
+            "With ZeRO-3 a rank computes 2 rows of Y, with all their columns. With the column split it computes all 4 "
+            "rows. How many columns?"
         ),
     ),
     misconceptions=(
         Misconception(
-            "TP",
-            "TP",
+            "column split",
+            "column split",
             N_(
-                "With TP a rank multiplies with half of W, and it does so for all 4 rows. With ZeRO-3 it multiplies "
-                "with all of W, for 2 rows. Count entries of Y: 4 rows of 4 against 2 rows of 8."
+                "With the column split a rank multiplies with half of W, and it does so for all 4 rows. With ZeRO-3 it"
+                " multiplies with all of W, for 2 rows. Count entries of Y: 4 rows of 4 against 2 rows of 8."
             ),
         ),
         Misconception(
             "ZeRO-3",
             "ZeRO-3",
             N_(
-                "With ZeRO-3 a rank has half of the rows, and multiplies each of them with all of W. With TP it has "
-                "all rows, each times half of W. Count entries of Y: 2 rows of 8 against 4 rows of 4."
+                "With ZeRO-3 a rank has half of the rows, and multiplies each of them with all of W. With the column "
+                "split it has all rows, each times half of W. Count entries of Y: 2 rows of 8 against 4 rows of 4."
             ),
         ),
     ),
@@ -110,12 +110,14 @@ PRESENT = ValueExercise(
     id="00-present",
     variable="present",
     answer=lambda: [way.present_bytes for way in _both_ways()],
-    ask="bytes of W with ZeRO-3, bytes of W with TP",
+    ask="bytes of W with ZeRO-3, bytes of W with the column split",
     hole="[..., ...]",
-    right=N_("Both store 64 bytes of W. To multiply, ZeRO-3 needs all 128 for a moment, and TP its own 64."),
+    right=N_(
+        "Both store 64 bytes of W. To multiply, ZeRO-3 needs all 128 for a moment, and the column split its own 64."
+    ),
     hint_sentences=(
         N_("W is 4×8, and each entry takes 4 bytes. How many bytes is all of it?"),
-        N_("With which part of W does a rank multiply: in ZeRO-3, after the gather? In TP?"),
+        N_("With which part of W does a rank multiply: in ZeRO-3, after the gather? In the column split?"),
     ),
     misconceptions=(
         Misconception(
@@ -130,8 +132,8 @@ PRESENT = ValueExercise(
             "whole",
             [128, 128],
             N_(
-                "With ZeRO-3 all of W is there. With TP it never is: a rank multiplies with its own columns, and "
-                "nothing is gathered."
+                "With ZeRO-3 all of W is there. With the column split it never is: a rank multiplies with its own "
+                "columns, and nothing is gathered."
             ),
         ),
         Misconception(
