@@ -1,0 +1,86 @@
+"""README.md shows what the code does: its picture, its notebooks, its commands."""
+
+import importlib.util
+import re
+import shlex
+
+import pytest
+from nbformat.v4 import new_markdown_cell, new_notebook
+
+import study
+from tools import notebooks, readme
+
+TEXT = readme.README.read_text(encoding="utf-8")
+
+
+def test_the_generated_parts_are_current():
+    assert readme.filled(TEXT) == TEXT, "run python -m tools.readme"
+
+
+def test_the_picture_is_what_the_example_draws():
+    assert readme.PICTURE.read_text(encoding="utf-8") == readme.picture().svg, "run python -m tools.readme"
+    assert f"]({readme.PICTURE.relative_to(readme.ROOT).as_posix()})" in TEXT
+
+
+def test_every_notebook_is_listed():
+    for path in notebooks.NOTEBOOKS.glob("*.ipynb"):
+        assert f"](notebooks/{path.name})" in TEXT
+
+
+def test_the_repository_is_named_in_one_place(tmp_path, monkeypatch):
+    project = (readme.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    owner_and_name = readme.repository()
+    (tmp_path / "pyproject.toml").write_text(project.replace(owner_and_name, "ada/my.fork"), encoding="utf-8")
+    monkeypatch.setattr(readme, "repository", readme.repository)
+    monkeypatch.setattr(readme, "ROOT", tmp_path)
+    assert readme.repository() == "ada/my.fork"
+    link = readme.binder(tmp_path / "notebooks" / "00-a.ipynb")
+    assert link == "https://mybinder.org/v2/gh/ada/my.fork/HEAD?labpath=notebooks%2F00-a.ipynb"
+    by_hand = re.sub(r"<!-- (\w+): .*?<!-- end -->", "", TEXT, flags=re.DOTALL)
+    assert owner_and_name not in by_hand
+
+
+def test_another_host_is_refused(tmp_path, monkeypatch):
+    text = '[project]\nname = "x"\n[project.urls]\nRepository = "https://example.org/a/b"\n'
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(readme, "ROOT", tmp_path)
+    with pytest.raises(ValueError, match=r"https://github\.com/OWNER/NAME"):
+        readme.repository()
+
+
+def commands(program):
+    """The arguments of each call of the program that README.md shows, on one line or over two."""
+    shown = re.findall(r"`([^`]+)`|^(\S[^`\n]*)$", TEXT, re.MULTILINE)
+    calls = [" ".join((inline or line).split()) for inline, line in shown]
+    found = [call.partition(program)[2] for call in calls if program in call and not call.startswith("written")]
+    assert found
+    return [shlex.split(arguments) for arguments in found]
+
+
+def test_commands_of_study(monkeypatch):
+    monkeypatch.setattr(study, "install", lambda extras, cpu: None)
+    monkeypatch.setattr(study, "run", lambda command, **options: 0)
+    monkeypatch.setattr(study.signal, "signal", lambda *_: None)
+    for arguments in commands("study.py"):
+        assert study.main(arguments) == 0
+
+
+def test_commands_of_the_tools():
+    for module, *arguments in commands("python -m "):
+        assert importlib.util.find_spec(module) is not None, module
+        if module == "tools.notebooks":
+            assert arguments[0] in [*notebooks.COMMANDS, "check"]
+
+
+def test_the_question_of_a_notebook():
+    first = "# Row parallel\n\n10 minutes\n\nEach rank has something as large as Y, and neither\nis Y. What are they?"
+    nb = new_notebook(cells=[new_markdown_cell(first)])
+    assert readme.question(nb) == "Each rank has something as large as Y, and neither is Y. What are they?"
+    nb.cells[0].source += " Read on."
+    with pytest.raises(ValueError, match="Row parallel: its first cell does not end in the question"):
+        readme.question(nb)
+
+
+def test_a_part_that_is_missing_is_named():
+    with pytest.raises(ValueError, match="needs one part that begins with <!-- picture"):
+        readme.filled("no parts at all")

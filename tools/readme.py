@@ -1,0 +1,120 @@
+"""A maintainer's tool: writes what README.md shows of the code: its picture, the notebooks, the links for Binder.
+
+`python -m tools.readme` runs EXAMPLE, stores the picture that comes out in docs/, and fills the parts of README.md that
+stand between `<!-- NAME: ... -->` and `<!-- end -->`. The repository that the links lead to is the one of
+`[project.urls]` in pyproject.toml: the one line to change in a fork.
+"""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from nbformat import NotebookNode
+
+from tools import notebooks
+
+if TYPE_CHECKING:
+    from tpviz.diagrams import Drawing
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+PICTURE = ROOT / "docs" / "column-parallel.svg"
+
+EXAMPLE = """\
+import tpviz
+from tpviz.example import W, X
+
+
+def program(comm):  # what each rank runs
+    Wi = tpviz.shard(W, 1, comm)  # its columns of W
+    return X @ Wi
+
+
+run = tpviz.run(program, ranks=2)
+tpviz.diagrams.column_parallel(X, W, run)
+"""
+
+
+def picture() -> "Drawing":
+    """What the example shows, as a notebook's cell would."""
+    *body, last = ast.parse(EXAMPLE).body
+    assert isinstance(last, ast.Expr)
+    names: dict[str, Any] = {}
+    exec(compile(ast.Module(body, []), "<README>", "exec"), names)
+    drawing: Drawing = eval(compile(ast.Expression(last.value), "<README>", "eval"), names)
+    return drawing
+
+
+def repository() -> str:
+    """OWNER/NAME of the repository on GitHub."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    match = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(\.git)?/?", project["urls"]["Repository"])
+    if match is None:
+        raise ValueError("[project.urls] Repository in pyproject.toml is not of the form https://github.com/OWNER/NAME")
+    return match[1]
+
+
+def binder(notebook: Path) -> str:
+    """The address at which Binder opens a notebook."""
+    path = quote(notebook.relative_to(ROOT).as_posix(), safe="")
+    return f"https://mybinder.org/v2/gh/{repository()}/HEAD?labpath={path}"
+
+
+def title(nb: NotebookNode) -> str:
+    """The heading of a notebook."""
+    return str(nb.cells[0].source).partition("\n")[0].lstrip("# ").strip()
+
+
+def question(nb: NotebookNode) -> str:
+    """The question that a notebook begins with: the last paragraph of its first cell."""
+    paragraph = " ".join(str(nb.cells[0].source).split("\n\n")[-1].split())
+    if not paragraph.endswith("?"):
+        raise ValueError(f"{title(nb)}: its first cell does not end in the question that the notebook answers")
+    return paragraph
+
+
+def table() -> str:
+    """The notebooks, what each answers, and where it runs without an installation."""
+    rows = ["| Notebook | What it answers | |", "|---|---|---|"]
+    for path in sorted(notebooks.NOTEBOOKS.glob("*.ipynb")):
+        nb = notebooks.read(path)
+        link = path.relative_to(ROOT).as_posix()
+        rows.append(f"| [{title(nb)}]({link}) | {question(nb)} | [Binder]({binder(path)}) |")
+    return "\n".join(rows)
+
+
+def parts() -> dict[str, str]:
+    """The generated parts of README.md, by name."""
+    figure = f"![{picture().alt}]({PICTURE.relative_to(ROOT).as_posix()})"
+    first = binder(notebooks.NOTEBOOKS / "00-start-here.ipynb")
+    return {
+        "picture": f"```python\n{EXAMPLE}```\n\n{figure}",
+        "notebooks": table(),
+        "binder": f"[Open the first notebook on Binder]({first}) of `{repository()}`.",
+    }
+
+
+def filled(text: str) -> str:
+    """The text of README.md with its generated parts as they are now."""
+    for name, content in parts().items():
+        begin, *others = re.findall(rf"<!-- {name}: [^\n]*-->\n", text) or [None]
+        if begin is None or others:
+            raise ValueError(f"README.md needs one part that begins with <!-- {name}: ... -->")
+        before, _, rest = text.partition(begin)
+        _, end, after = rest.partition("<!-- end -->")
+        text = f"{before}{begin}{content}\n{end}{after}"
+    return text
+
+
+def main() -> None:
+    """Write both files."""
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(picture().svg, encoding="utf-8", newline="\n")
+    README.write_text(filled(README.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()
