@@ -92,7 +92,10 @@ def _calling(call: Call) -> str:
 
 def raised(error: BaseException | None) -> str:
     """Return an exception as its rank's line names it."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:  # the learner's own class: its fault must not hide the error
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import contextvars
-import ctypes
 import os
 import sys
 import threading
@@ -41,10 +40,6 @@ Program = Callable[..., Any]
 
 _READY, _WAITING, _DONE = range(3)
 
-# How long a failed or interrupted run waits for a rank's program to unwind. Only a rank deep in one C call (a sleep,
-# a huge matmul) takes longer; its thread ends after that call, and its communicator is dead at once.
-_GRACE_SECONDS = 2.0
-
 _playing = threading.local()  # .rank: the rank that the current thread plays
 _one_run = threading.Lock()  # runs of several threads take turns, since torch's generators are process-wide
 
@@ -59,10 +54,10 @@ class _Group:
         self.ranks = tuple(member.number for member in members)
         self.calls: list[Any] = [None] * len(members)
         self.arrived = 0
-        # Of collectives whose ranks came from different sites: all sites as they met, and which two ranks (i < j)
-        # stood at which two sites.
-        self.met: set[tuple[Site, ...]] = set()
-        self.pairs: set[tuple[int, Site, int, Site]] = set()
+        # Of collectives whose ranks came from different sites: what they agreed on and all their sites, and which two
+        # ranks (i < j) stood at which two sites.
+        self.met: set[tuple[object, ...]] = set()
+        self.pairs: set[tuple[object, ...]] = set()
 
 
 class _Rank:
@@ -138,6 +133,7 @@ class Simulation:
         self._events: list[Event] = []
         self._site_names: dict[Site, str] = {}
         self._warnings: list[tuple[str, Site]] = []
+        self._warned_of: set[frozenset[Site]] = set()
         self._over = _thread.allocate_lock()
         self._over.acquire()
 
@@ -168,28 +164,41 @@ class Simulation:
             self.interrupt(interrupt)
             raise
         finally:
-            if self._failed is None:
-                workers.dismiss(crew)
-            else:  # unwind the programs one after the other, and end their threads
-                for worker in crew:
-                    worker.end(_GRACE_SECONDS)
-            self._streams.put(callers)
-            self._captured.put(self._captured.originals)
-            self._let_go()
-        if self._failed is not None:
-            raise self._failed
+            try:
+                if self._failed is None:
+                    workers.dismiss(crew)
+                else:  # unwind the programs one after the other, and end their threads
+                    for worker in crew:
+                        worker.end()
+            finally:  # also where a second interrupt comes meanwhile
+                self._streams.put(callers)
+                self._captured.put(self._captured.originals)
+                failure = self._let_go()
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # whose traceback holds this frame
         for text, site in self._warnings:
             # Shown at the learner's line, named as the reader knows it: a kernel's file name carries its pid.
             file, line = name_and_line(site)
             warnings.warn_explicit(text, CallSiteWarning, file, line)
         return outputs, Trace(self._events, [text for text, _site in self._warnings])
 
-    def _let_go(self) -> None:
-        """End the communicators, and free what refers to each other now, not when Python's collector comes by."""
+    def _let_go(self) -> BaseException | None:
+        """End the communicators, and free what refers to each other now, not when Python's collector comes by.
+
+        Returns why the run failed, if it did.
+        """
         for rank in self._ranks:
-            rank.ident = rank.group = rank.call = None
-        self._ranks = []
+            rank.ident = rank.group = rank.call = rank.error = None
+        self._ranks, self._raised = [], []
+        self._active = None
         self._world = _Group([])
+        failure = self._failed
+        if failure is not None:  # it stays failed for a program that does not end
+            self._failed = Released()
+        return failure
 
     def _wake_waiting(self) -> None:
         """Wake the thread that waits for the run; an interrupt may have done so already."""
@@ -206,17 +215,23 @@ class Simulation:
             inner = active.inner
             inner.interrupt(cause)
             inner._wake_waiting()  # the rank's own thread, which unwinds the inner run
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(active.worker.thread.ident or 0), ctypes.py_object(Released)
-        )
+        active.worker.throw()
 
     def play(self, rank: _Rank) -> bool:
-        """Run one rank's program in the current thread, which has just got the baton; False ends the thread."""
+        """Play one rank in the current thread, which has just got the baton; False ends the thread."""
+        try:
+            return self._play(rank)
+        except BaseException as error:  # an interrupt between two lines, or a fault here: the run must not wait for it
+            self._failed = self._failed or error
+            self._wake_waiting()
+            return False
+
+    def _play(self, rank: _Rank) -> bool:
         if self._failed is None:
             _playing.rank = rank
             rank.ident = get_ident()
-            self._take_baton(rank)
             try:
+                self._take_baton(rank)
                 rank.output = detached(rank.context.run(self._call_program, rank))
             except Released:
                 pass
@@ -358,16 +373,21 @@ class Simulation:
     def _check_sites(self, group: _Group) -> None:
         """Warn where ranks met from different lines; two ranks that did so crosswise have swapped their calls."""
         sites = tuple(call.site for call in group.calls)
-        if sites in group.met:
+        # Calls that disagree (broadcasts from different roots) could not have met, so they are not swapped ones.
+        agreement = group.calls[0].agreement()
+        if (agreement, sites) in group.met:
             return
-        group.met.add(sites)
-        self._warnings.append((diagnosis.different_lines(group.ranks, group.calls), sites[0]))
+        group.met.add((agreement, sites))
+        lines = frozenset(sites)
+        if lines not in self._warned_of:  # in a loop over the root, say, each rank stands at each line once
+            self._warned_of.add(lines)
+            self._warnings.append((diagnosis.different_lines(group.ranks, group.calls), sites[0]))
         for j, there in enumerate(sites):
             for i, here in enumerate(sites[:j]):
                 if here != there:
-                    if (i, there, j, here) in group.pairs:
+                    if (agreement, i, there, j, here) in group.pairs:
                         self._fail(diagnosis.crossing(self._stands(), group.ranks, group.calls, i, j))
-                    group.pairs.add((i, here, j, there))
+                    group.pairs.add((agreement, i, here, j, there))
 
     def _fail(self, message: str) -> NoReturn:
         self._failed = CollectiveMismatch(message)
@@ -449,7 +469,8 @@ def _wait(lock: _thread.LockType) -> None:
 
 def shutdown() -> None:
     """End the idle threads that earlier runs left for the next one."""
-    with _one_run:
+    # In a rank's program the run holds the turn already.
+    with contextlib.nullcontext() if getattr(_playing, "rank", None) else _one_run:
         workers.end_idle()
 
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import ctypes
 import os
 import threading
+import time
 from typing import Protocol
 
 import torch
 
 from tpviz.i18n import _
+
+# How long an ending thread may go on with its program's clean-up; for as long again it is told to stop. Only a program
+# deep in one C call (a sleep, a huge matmul) takes longer: its thread ends after that call, and its communicator is
+# dead at once.
+_PATIENCE_SECONDS = 1.0
 
 
 class Released(BaseException):
@@ -47,8 +54,9 @@ class Worker:
         torch.autograd.set_multithreading_enabled(False)  # backward in the rank's own thread, on a GPU too
         if hasattr(os, "SCHED_BATCH"):
             # A woken rank waits until its waker sleeps; else it preempts the waker, which still holds Python's lock,
-            # and has to sleep again: twice the time for passing the baton on one core.
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            # and has to sleep again: twice the time for passing the baton on one core. A sandbox may refuse.
+            with contextlib.suppress(OSError):
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         self._up.release()
         with contextlib.suppress(Released):
             while True:
@@ -58,13 +66,21 @@ class Worker:
                     return
                 del part  # an idle thread keeps nothing of the last run alive
 
-    def end(self, seconds: float | None = None) -> None:
-        """Wake the thread to end, and wait for it."""
+    def throw(self) -> None:
+        """Raise ``Released`` in the thread, at the next line of Python that it runs."""
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread.ident or 0), ctypes.py_object(Released))
+
+    def end(self) -> None:
+        """Wake the thread to end, and wait for it, though not for ever."""
         self.part = None
         # The lock may be released already: by the rank that passed the baton while the run was interrupted.
         with contextlib.suppress(RuntimeError):
             self.lock.release()
-        self.thread.join(seconds)
+        self.thread.join(_PATIENCE_SECONDS)
+        insist_until = time.monotonic() + _PATIENCE_SECONDS
+        while self.thread.is_alive() and time.monotonic() < insist_until:
+            self.throw()  # again and again: a program may catch it
+            self.thread.join(0.01)
 
 
 _idle: list[Worker] = []
@@ -76,8 +92,10 @@ def hire(number: int) -> list[Worker]:
     try:
         while len(hired) < number:
             hired.append(_idle.pop() if _idle else Worker())
-    except RuntimeError as error:  # "can't start new thread"
+    except BaseException as error:
         _idle.extend(hired)
+        if not isinstance(error, RuntimeError):  # an interrupt
+            raise
         message = _("this machine could start only {started} of {number} rank threads: use fewer ranks.")
         raise RuntimeError(message.format(started=len(hired), number=number)) from error
     return hired
