@@ -49,12 +49,13 @@ def test_another_host_is_refused(tmp_path, monkeypatch):
 
 
 def commands(program):
-    """The arguments of each call of the program that README.md shows, on one line or over two."""
-    shown = re.findall(r"`([^`]+)`|^(\S[^`\n]*)$", TEXT, re.MULTILINE)
-    calls = [" ".join((inline or line).split()) for inline, line in shown]
-    found = [call.partition(program)[2] for call in calls if program in call and not call.startswith("written")]
+    """The arguments of each call of the program that README.md shows, in a block or in a sentence."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", TEXT, flags=re.DOTALL | re.MULTILINE))
+    calls = [line for block in blocks for line in block.splitlines()] + [" ".join(span.split()) for span in spans]
+    found = [shlex.split(call.partition(program)[2]) for call in calls if program in call]
     assert found
-    return [shlex.split(arguments) for arguments in found]
+    return found
 
 
 def test_commands_of_study(monkeypatch):
