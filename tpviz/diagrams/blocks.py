@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
 from tpviz.diagrams.grammar import CARD, CELL, FRAME, LABEL, RANKS, text_width
@@ -39,30 +40,37 @@ class Grid:
         )
 
 
-def digit_grid(operand: Operand) -> Grid:
-    """The grid that holds the numbers of every rank's block."""
-    cells = Cells.of(number for block in operand.blocks for line in block.texts for number in line)
+def _digit_grid(operands: Sequence[Operand]) -> Grid:
+    blocks = chain.from_iterable(operand.blocks for operand in operands)
+    cells = Cells.of(chain.from_iterable(line for block in blocks for line in block.texts))
     return Grid(cells.width, CELL, cells)
 
 
-def grids(operands: Sequence[Operand], room: float) -> list[Grid]:
-    """The grids of matrices that stand side by side: with digits if they can be read and fit, else to one scale."""
-    if not any(operand.large for operand in operands):
-        found = [digit_grid(operand) for operand in operands]
-        if sum(grid.cell_width * operand.columns for grid, operand in zip(found, operands, strict=True)) <= room:
-            return found
+def _shape_grids(operands: Sequence[Operand]) -> list[Grid]:
+    """Grids to one scale, for matrices too large for their digits."""
     scale = min(
         _SCHEMATIC_WIDTH / sum(operand.columns for operand in operands),
         _SCHEMATIC_HEIGHT / max(operand.rows for operand in operands),
     )
-    return [
-        Grid(
-            max(scale, _LEAST / max(operand.columns, 1)),
-            max(scale, _LEAST / max(operand.rows, 1)),
-            None,
-        )
-        for operand in operands
-    ]
+    return [Grid(max(scale, _LEAST / each.columns), max(scale, _LEAST / each.rows), None) for each in operands]
+
+
+def grids(operands: Sequence[Operand], room: float) -> list[Grid]:
+    """The grids of matrices side by side: with digits if these can be read and fit into so many px."""
+    if not any(operand.large for operand in operands):
+        found = [_digit_grid([operand]) for operand in operands]
+        if sum(grid.cell_width * operand.columns for grid, operand in zip(found, operands, strict=True)) <= room:
+            return found
+    return _shape_grids(operands)
+
+
+def common_grid(operands: Sequence[Operand], room: float) -> Grid:
+    """One grid for matrices below each other: with digits if these can be read and fit into so many px."""
+    if not any(operand.large for operand in operands):
+        grid = _digit_grid(operands)
+        if grid.cell_width * max(operand.columns for operand in operands) <= room:
+            return grid
+    return _shape_grids(operands[-1:])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +128,9 @@ def draw_block(
 
 
 def draw_digits(
-    canvas: Canvas, block: Block, grid: Grid, x: float, y: float, marks: Marks = NO_MARKS, rank: int = 0
+    canvas: Canvas, block: Block, grid: Grid, x: float, y: float, marks: Marks = NO_MARKS, color: Color = "neutral"
 ) -> None:
-    """Write a block's numbers; those that are marked in the ink that its rank's colour carries."""
+    """Write a block's numbers; those that are marked in the ink that is read on this colour."""
     if grid.cells is None or not block.texts or block.empty:
         return
     entries = [
@@ -130,14 +138,14 @@ def draw_digits(
     ]
     marked = [entry for entry in entries if entry[:2] in marks] if marks is not NO_MARKS else []
     plain = [entry for entry in entries if entry[:2] not in marks] if marked else entries
-    for group, color in ((plain, ""), (marked, on_solid(rank))):
+    for group, ink in ((plain, ""), (marked, ink_on(color))):
         if group:
-            canvas.digits(*grid.cells.place(group, round(x), round(y)), color)
+            canvas.digits(*grid.cells.place(group, round(x), round(y)), ink)
 
 
-def on_solid(rank: int) -> str:
-    """The class of a text on a rank's full colour."""
-    return "w" if RANKS[rank].on_solid == CARD else ""
+def ink_on(color: Color) -> str:
+    """The class of a text on a rank's full colour, or on the dark grey of a marked entry that is no rank's own."""
+    return "" if isinstance(color, int) and RANKS[color].on_solid != CARD else "w"
 
 
 def note_of(operand: Operand, rank: int, grid: Grid) -> str:
@@ -202,6 +210,13 @@ def draw_lane(canvas: Canvas, box: Box, rank: int) -> None:
     else:
         canvas.badge(x, box.center_y - 12, rank)
         canvas.text(x, box.center_y + 32, _("rank"), "note", "c")
+
+
+def draw_upright_lane(canvas: Canvas, box: Box, rank: int) -> None:
+    """Draw a lane that stands on its end, for ranks side by side."""
+    canvas.rounded("lane", box, 8, rank)
+    canvas.rounded("solid", Box(box.x, box.y, box.width, 9), 4.5, rank)
+    canvas.badge(box.center_x, box.y + 32, rank, radius=15)
 
 
 def draw_silence(canvas: Canvas, gap: Box) -> None:

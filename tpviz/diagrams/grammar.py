@@ -74,7 +74,7 @@ _SHEET = (
     + f".absent{{fill:none;stroke:{ABSENT};stroke-width:1.5;stroke-dasharray:5 4}}"
     + ".block,.partial,.mark{stroke-width:2.5;stroke-linejoin:round}.solid,.pill{stroke-width:2}"
     + f".neutral{{fill:{NEUTRAL};stroke:{NEUTRAL_EDGE}}}"
-    + ".neutral.partial{fill:#fff}"
+    + f".neutral.partial{{fill:#fff}}.neutral.mark{{fill:{MUTED};stroke:{INK}}}"
     + f".neutral.frame{{fill:{NEUTRAL_EDGE};stroke:none}}"
     + ".hatch{fill:url(#hatch)}"
     + f".bar{{fill:{INK}}}"

@@ -118,6 +118,11 @@ class Operand:
         """Whether the numbers are left out."""
         return is_large(self.rows, self.columns)
 
+    def only_row(self, row: int) -> "Operand":
+        """The same with this row alone (no rows may be cut)."""
+        blocks = [Block(block.texts[row : row + 1], 1, block.columns, 0, block.column) for block in self.blocks]
+        return Operand(self.name, self.layout, 1, self.columns, blocks)
+
     def local_name(self, rank: int) -> str:
         """The name of what this rank holds: W₁ where it is the rank's own, W where it is the whole."""
         return self.name if self.layout is REPLICATE else subscripted(self.name, rank)
@@ -176,9 +181,14 @@ def entries(matrix: Tensor) -> list[list[str]]:
     return [] if is_large(*matrix.shape) else number_texts(matrix.tolist())
 
 
+def values_of(outputs: object) -> Any:
+    """A run's outputs; what is no run, as it is."""
+    return getattr(outputs, "outputs", outputs)
+
+
 def outputs_of(outputs: Outputs, what: str) -> list[Tensor]:
     """One matrix a rank, from a run or a list."""
-    values = getattr(outputs, "outputs", outputs)
+    values = values_of(outputs)
     if isinstance(values, Tensor) or not isinstance(values, Sequence) or not values:
         message = _("{what} must be a run or a list with one tensor a rank, but is a {type}.")
         raise TypeError(message.format(what=what, type=type(values).__name__))
@@ -213,8 +223,12 @@ def read_layout(placement: object, what: str) -> Layout:
 def operand(name: str, value: Tensor | Outputs, layout: Layout, ranks: int) -> Operand:
     """A matrix on the ranks, from the whole or from what each rank holds."""
     if isinstance(value, Tensor):
-        return _cut(name, checked_tensor(value, name), layout, ranks)
-    return _assembled(name, outputs_of(value, name), layout, ranks)
+        found = _cut(name, checked_tensor(value, name), layout, ranks)
+    else:
+        found = _assembled(name, outputs_of(value, name), layout, ranks)
+    if not (found.rows and found.columns):
+        raise ValueError(_("{name} is {shape}: it has no entry to draw.").format(name=name, shape=found.shape))
+    return found
 
 
 def _cut(name: str, whole: Tensor, layout: Layout, ranks: int) -> Operand:
@@ -240,10 +254,9 @@ def _assembled(name: str, parts: list[Tensor], layout: Layout, ranks: int) -> Op
         message = _("{name} has {parts} tensors for {ranks} ranks: give one a rank.")
         raise ValueError(message.format(name=name, parts=len(parts), ranks=ranks))
     whole, dim = list(parts[0].shape), layout.dim
-    expected, offsets = [whole] * ranks, [0] * ranks
+    expected = [whole] * ranks
     if dim is not None:
         whole[dim] = sum(part.shape[dim] for part in parts)
-        offsets = chunk_offsets(whole[dim], ranks)
         expected = [[size, whole[1]] if dim == 0 else [whole[0], size] for size in chunk_sizes(whole[dim], ranks)]
     for rank, (part, shape) in enumerate(zip(parts, expected, strict=True)):
         if list(part.shape) != shape:
@@ -259,12 +272,31 @@ def _assembled(name: str, parts: list[Tensor], layout: Layout, ranks: int) -> Op
                 name=name, rank=rank, shape=shape_text(part.shape), expected=shape_text(shape), reason=reason
             )
             raise ValueError(text)
-    rows, columns = whole
-    lines = [] if is_large(rows, columns) else number_texts([line for part in parts for line in part.tolist()])
-    blocks, begin = [], 0
-    for part, offset in zip(parts, offsets, strict=True):
+    return laid_out(name, parts, layout)
+
+
+def laid_out(name: str, parts: Sequence[Tensor], layout: Layout) -> Operand:
+    """A matrix on the ranks, from parts that follow each other along the dimension that the layout cuts."""
+    lines = (
+        [line for part in parts for line in part.tolist()] if not any(is_large(*part.shape) for part in parts) else []
+    )
+    texts = number_texts(lines)
+    blocks, row, column, begin = [], 0, 0, 0
+    for part in parts:
         high, wide = part.shape
-        row, column = (offset, 0) if layout is ROWS else (0, offset)
-        blocks.append(Block(lines[begin : begin + high], high, wide, row, column))
+        blocks.append(Block(texts[begin : begin + high], high, wide, row, column))
         begin += high
-    return Operand(name, layout, rows, columns, blocks)
+        row += high * (layout is ROWS)
+        column += wide * (layout is COLUMNS)
+    high, wide = parts[0].shape
+    return Operand(name, layout, row or high, column or wide, blocks)
+
+
+def checked_entry(entry: tuple[int, int], rows: int, columns: int, name: str) -> tuple[int, int]:
+    """The row and the column of an entry that exists."""
+    i, j = entry
+    if i not in range(rows) or j not in range(columns):
+        message = _("entry={entry} is outside of {y}, which is {shape}: rows are 0 to {row}, columns 0 to {column}.")
+        bounds = {"row": rows - 1, "column": columns - 1}
+        raise IndexError(message.format(entry=(i, j), y=name, shape=shape_text((rows, columns)), **bounds))
+    return i, j

@@ -31,6 +31,7 @@ from tpviz.diagrams.operands import (
     Operand,
     Outputs,
     Placement,
+    checked_entry,
     operand,
     outputs_of,
     read_layout,
@@ -81,7 +82,7 @@ def matmul(
     x, w, y = (operand(name, value, layout, ranks) for name, value, layout in zip(names, values, layouts, strict=True))
     _check_product(x, w, y)
     if entry is not None:
-        _check_entry(entry, y)
+        checked_entry(entry, y.rows, y.columns, y.name)
     if open_rank is not None and open_rank not in range(ranks):
         message = _("open_rank={rank!r} is none of the ranks 0 to {last}.")
         raise ValueError(message.format(rank=open_rank, last=ranks - 1))
@@ -153,13 +154,6 @@ def _check_product(x: Operand, w: Operand, y: Operand) -> None:
             else _("{y} is no partial sum, since the inner dimension is not cut: its placement cannot be Partial().")
         )
         raise ValueError(message.format(y=y.name))
-
-
-def _check_entry(entry: tuple[int, int], y: Operand) -> None:
-    i, j = entry
-    if i not in range(y.rows) or j not in range(y.columns):
-        message = _("entry={entry} is outside of {y}, which is {shape}: rows are 0 to {row}, columns 0 to {column}.")
-        raise IndexError(message.format(entry=(i, j), y=y.name, shape=y.shape, row=y.rows - 1, column=y.columns - 1))
 
 
 @dataclass(frozen=True, slots=True)
