@@ -196,6 +196,7 @@ class Label:
         x += round(text_width(self.name, "name") + _LABEL_SPACE)
         if self.note:
             canvas.text(x, baseline, self.note, "note")
+            x += round(text_width(self.note, "note") + _LABEL_SPACE)
         if self.badge:
             canvas.pill(x, center_y, self.badge, rank)
 
@@ -206,7 +207,7 @@ def draw_lane(canvas: Canvas, box: Box, rank: int) -> None:
     canvas.rounded("solid", Box(box.x, box.y, 9, box.height), 4.5, rank)
     x = box.x + LANE_HEAD / 2
     if box.height < 100:
-        canvas.badge(x, box.center_y, rank, radius=15)
+        canvas.badge(x, box.center_y, rank, radius=15 if box.height >= 36 else 13)
     else:
         canvas.badge(x, box.center_y - 12, rank)
         canvas.text(x, box.center_y + 32, _("rank"), "note", "c")
@@ -219,9 +220,8 @@ def draw_upright_lane(canvas: Canvas, box: Box, rank: int) -> None:
     canvas.badge(box.center_x, box.y + 32, rank, radius=15)
 
 
-def draw_silence(canvas: Canvas, gap: Box) -> None:
-    """Mark a gap between lanes that nothing crosses: a word in it, and a line on both sides of the word."""
-    text = _("nothing crosses")
+def draw_silence(canvas: Canvas, gap: Box, text: str) -> None:
+    """Mark a gap between lanes that nothing crosses: the words in it, and a line on both sides of them."""
     half = text_width(text, "note") / 2 + 12
     canvas.text(gap.center_x, middle(gap.center_y, "note"), text, "note", "c")
     canvas.line("thin", (gap.x + 8, gap.center_y), (gap.center_x - half, gap.center_y))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tpviz.diagrams.blocks import Grid, common_grid, draw_digits
 from tpviz.diagrams.canvas import Box, Canvas, middle
 from tpviz.diagrams.drawing import Drawing
-from tpviz.diagrams.grammar import LABEL, MARGIN, SLIDE_WIDTH, text_width, wrapped
+from tpviz.diagrams.grammar import LABEL, MARGIN, WIDEST, text_width, wrapped
 from tpviz.diagrams.operands import COLUMNS, ROWS, Layout, Operand, Outputs, operand, outputs_of, shape_text
 from tpviz.i18n import _
 
@@ -41,7 +41,7 @@ def two_cuts(
     if cuts[0].shape != cuts[1].shape:
         message = _("cut by rows the output is {rows}, cut by columns {columns}: they must be the same output.")
         raise ValueError(message.format(rows=cuts[0].shape, columns=cuts[1].shape))
-    grid = common_grid(cuts, (SLIDE_WIDTH - 2 * MARGIN - _GAP) / 2 - _BAND - _SPACE - _NAME)
+    grid = common_grid(cuts, (WIDEST - 2 * MARGIN - _GAP) / 2 - _BAND - _SPACE - _NAME)
     canvas = Canvas()
     x, bottom = MARGIN, 0.0
     usual = (_("ZeRO-3 cuts the rows"), _("Tensor parallel cuts the columns"))

@@ -5,8 +5,8 @@ import re
 from collections.abc import Container
 from dataclasses import dataclass
 
-NARROWEST = 640
-"""A figure is not scaled below this width in px: on a phone it scrolls sideways instead of losing its digits."""
+LEAST_SCALE = 0.5
+"""On a phone a figure is scaled down so far and then scrolls sideways, so that its digits keep 12 px."""
 
 _NOT_PLAIN = re.compile(r"[^ -~]")
 
@@ -31,13 +31,13 @@ class Drawing:
     svg: str
     alt: str
     width: int
-    """The natural width in px: at most 1280, a slide's."""
+    """The natural width in px: for the notebooks' own figures at most 1280, a slide's."""
     height: int
 
     @property
     def html(self) -> str:
         """The image tag: as wide as drawn, narrower where the page is, with the sentence for who cannot see it."""
-        style = f"max-width:100%;min-width:{min(self.width, NARROWEST)}px;height:auto"
+        style = f"max-width:100%;min-width:{round(self.width * LEAST_SCALE)}px;height:auto"
         return f'<img alt="{html.escape(self.alt)}" width="{self.width}" style="{style}" src="{_data_uri(self.svg)}">'
 
     def _repr_mimebundle_(

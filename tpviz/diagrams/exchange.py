@@ -10,7 +10,7 @@ from tpviz.chunking import chunk_offsets, chunk_sizes
 from tpviz.diagrams.blocks import LANE_HEAD, LANE_PAD, Grid, draw_caption, draw_digits, draw_lane
 from tpviz.diagrams.canvas import Box, Canvas, Color, middle
 from tpviz.diagrams.drawing import Drawing
-from tpviz.diagrams.grammar import CELL, MARGIN, SLIDE_WIDTH, text_width, wrapped
+from tpviz.diagrams.grammar import CELL, MARGIN, WIDEST, text_width, wrapped
 from tpviz.diagrams.numbers import Cells, number_texts
 from tpviz.diagrams.operands import Block, RunLike, check_ranks, checked_tensor, is_large, shape_text, values_of
 from tpviz.i18n import N_, _
@@ -227,7 +227,7 @@ class _Exchange:
         runs = groupby(members, key=lambda place: place - members.index(place))
         self.stretches = [list(group) for _key, group in runs]
         self.alone = any(len(stretch) == 1 for stretch in self.stretches)
-        self.room = SLIDE_WIDTH - 2 * MARGIN - LANE_HEAD - self.bar_width - 2 * (_ARROW + _FRAME) - LANE_PAD
+        self.room = WIDEST - 2 * MARGIN - LANE_HEAD - self.bar_width - 2 * (_ARROW + _FRAME) - LANE_PAD
         texts = (text for lines in moved.texts.values() for line in lines for text in line)
         cells = Cells.of(texts)
         for in_place in (True, False):
@@ -292,10 +292,10 @@ class _Exchange:
 
     def _caption(self) -> str:
         if self.event.kind == "reduce_scatter":
-            return _("A small number is the rank that a piece goes to.")
+            return _("A small number: the rank that a piece goes to.")
         if self.event.kind == "all_to_all":
-            return _("A small number is the rank that a piece goes to, then the rank that it came from.")
-        return _("A small number is the rank that a piece came from.")
+            return _("A small number: before, the rank that a piece goes to; after, the rank that it came from.")
+        return _("A small number: the rank that a piece came from.")
 
     def _draw_side(self, canvas: Canvas, side: _Side, x: float, center_y: float) -> None:
         grid = self.grid

@@ -51,6 +51,8 @@ FRAME = 11
 LABEL = 36
 """The height of the line above a block that names it."""
 SLIDE_WIDTH, SLIDE_HEIGHT = 1280, 720
+WIDEST = 1600
+"""A figure that would be wider with its numbers (a learner's own large ones) is drawn without them."""
 
 DIGIT_PITCH = 14
 """From one digit of a number to the next; each is centred on its own place, so that no font shifts a column."""
@@ -100,8 +102,8 @@ def stylesheet(ranks: int) -> str:
     return sheet
 
 
-_WORD = re.compile(r"[ -~À-˯Ͱ-ϿḀ-₿]+?(?: |(?![ -~À-˯Ͱ-ϿḀ-₿]))|.")
-"""A word with the space after it, or one character of a script that breaks anywhere."""
+_WORD = re.compile("[^ \u2e80-\uffef]+ *|.")
+"""A word with the spaces after it, or one character of Chinese, Japanese or Korean, which break anywhere."""
 
 
 _WIDTHS = {

@@ -9,7 +9,7 @@ from tpviz.chunking import chunk_offsets, chunk_sizes
 from tpviz.diagrams.blocks import LANE_HEAD, LANE_PAD, draw_lane, ink_on, sum_text
 from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
 from tpviz.diagrams.drawing import Drawing
-from tpviz.diagrams.grammar import CELL, MARGIN, SLIDE_WIDTH, text_width
+from tpviz.diagrams.grammar import CELL, MARGIN, WIDEST, text_width
 from tpviz.diagrams.numbers import Cells, number_texts
 from tpviz.diagrams.operands import Outputs, checked_entry, checked_tensor, outputs_of, shape_text
 from tpviz.i18n import _
@@ -149,7 +149,7 @@ class _Opening:
 
     def _pieces(self, share: _Share) -> list[int | None]:
         """The terms that fit a slide; None stands for those that do not."""
-        room = SLIDE_WIDTH - 2 * MARGIN - LANE_HEAD - LANE_PAD - _EQUALS - self.cell - self._badge(share)
+        room = WIDEST - 2 * MARGIN - LANE_HEAD - LANE_PAD - _EQUALS - self.cell - self._badge(share)
         most = max(3, (room + _PLUS) // (self.pair + _PLUS))
         if len(share.terms) <= most:
             return list(share.terms)

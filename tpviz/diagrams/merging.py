@@ -16,7 +16,7 @@ from tpviz.diagrams.blocks import (
 )
 from tpviz.diagrams.canvas import Box, Canvas, middle
 from tpviz.diagrams.drawing import Drawing
-from tpviz.diagrams.grammar import FRAME, LABEL, MARGIN, SLIDE_HEIGHT, SLIDE_WIDTH, text_width, wrapped
+from tpviz.diagrams.grammar import FRAME, LABEL, MARGIN, SLIDE_HEIGHT, WIDEST, text_width, wrapped
 from tpviz.diagrams.operands import (
     COLUMNS,
     PARTIAL,
@@ -44,7 +44,7 @@ _CARD_HEAD = 44
 """The room for the badge at the head of an upright lane."""
 _GUIDES = 40
 """The room for the lines from the parts to their places in the whole."""
-_DIGITS_ROOM = SLIDE_WIDTH - 2 * MARGIN - LANE_HEAD - 200
+_DIGITS_ROOM = WIDEST - 2 * MARGIN - LANE_HEAD - 200
 
 
 def summation(

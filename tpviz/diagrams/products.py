@@ -22,7 +22,7 @@ from tpviz.diagrams.blocks import (
 )
 from tpviz.diagrams.canvas import Box, Canvas, middle
 from tpviz.diagrams.drawing import Drawing
-from tpviz.diagrams.grammar import FRAME, LABEL, MARGIN, SLIDE_HEIGHT, SLIDE_WIDTH, text_width, wrapped
+from tpviz.diagrams.grammar import FRAME, LABEL, MARGIN, SLIDE_HEIGHT, WIDEST, text_width, wrapped
 from tpviz.diagrams.operands import (
     COLUMNS,
     PARTIAL,
@@ -41,16 +41,18 @@ from tpviz.i18n import _
 
 _OPERATOR = 56
 """The room for "@" and "="."""
-_DIGITS_ROOM = SLIDE_WIDTH - 2 * MARGIN - LANE_HEAD - 2 * _OPERATOR - 2 * FRAME - 2 * LANE_PAD
+_DIGITS_ROOM = WIDEST - 2 * MARGIN - LANE_HEAD - 2 * _OPERATOR - 2 * FRAME - 2 * LANE_PAD
 
 _STRIP_BLOCK = 22
 _STRIP_FRAME = 5
-_STRIP = _STRIP_BLOCK + 2 * _STRIP_FRAME + 6
+_STRIP_PAD = 5
+_LABEL = 26
+"""The height of the line above a whole in the overview."""
 _HEAD = 72
 """The least height of a whole in the overview."""
 _BAND = 28
 """The least height of a band that carries its rank's number."""
-_GAP, _MARKED_GAP, _STRIP_GAP = 12, 44, 5
+_GAP, _STRIP_GAP, _SILENT_GAP = 12, 5, 36
 
 
 def matmul(
@@ -202,7 +204,7 @@ class _Product:
             place += width + _OPERATOR
         self.right = place - _OPERATOR + 2 * LANE_PAD
         self.content = max(slot.block_height + 2 * slot.frame for slot in self.slots)
-        self.gap = _MARKED_GAP if self.silent else _GAP
+        self.gap = _SILENT_GAP if self.silent else _GAP
 
     def _marks(self) -> list[Marks]:
         if self.entry is None:
@@ -239,7 +241,7 @@ class _Product:
         for rank in range(self.ranks):
             if rank:
                 if self.silent:
-                    draw_silence(canvas, Box(MARGIN, top, self.right - MARGIN, self.gap))
+                    draw_silence(canvas, Box(MARGIN, top, self.right - MARGIN, self.gap), _("nothing crosses"))
                 top += self.gap
             self._draw_open(canvas, Box(MARGIN, top, self.right - MARGIN, lane), rank)
             top += lane
@@ -247,14 +249,18 @@ class _Product:
 
     def _draw_overview(self, canvas: Canvas, lane: float, opened: int) -> float:
         top = self._draw_head(canvas)
+        partial = any(slot.frame for slot in self.slots)
+        strip = _STRIP_BLOCK + 2 * (_STRIP_FRAME * partial + _STRIP_PAD)
         for rank in range(self.ranks):
             top += _STRIP_GAP
-            box = Box(MARGIN, top, self.right - MARGIN, lane if rank == opened else _STRIP)
+            box = Box(MARGIN, top, self.right - MARGIN, lane if rank == opened else strip)
             (self._draw_open if rank == opened else self._draw_strip)(canvas, box, rank)
             top = box.bottom
         if self.silent:
-            draw_silence(canvas, Box(MARGIN, top, self.right - MARGIN, self.gap))
-            top += self.gap - _GAP
+            draw_silence(
+                canvas, Box(MARGIN, top, self.right - MARGIN, _SILENT_GAP), _("nothing crosses between the lanes")
+            )
+            top += _SILENT_GAP
         return top
 
     def _draw_operators(self, canvas: Canvas, center_y: float) -> None:
@@ -298,18 +304,20 @@ class _Product:
             max(_HEAD, _BAND * sum(not block.empty for block in slot.operand.blocks) * slot.operand.layout.is_shard(0))
             for slot in self.slots
         ]
-        center_y = MARGIN + LABEL + FRAME + max(heights) / 2
+        frame = max(slot.frame for slot in self.slots)
+        center_y = MARGIN + _LABEL + frame + max(heights) / 2
         canvas.text(MARGIN + LANE_HEAD / 2, middle(center_y, "note"), _("whole"), "note", "c")
         for slot, height in zip(self.slots, heights, strict=True):
             shown = slot.operand
             whole = Box(slot.block_x, center_y - height / 2, slot.block_width, height)
-            canvas.text(whole.center_x, whole.y - slot.frame - 12, f"{shown.name} {shown.shape}", "label", "c")
+            canvas.text(whole.center_x, whole.y - slot.frame - 10, f"{shown.name} {shown.shape}", "label", "c")
             if shown.layout.is_shard():
                 grid = Grid(slot.grid.cell_width, height / shown.rows, None)
                 for rank, block in enumerate(shown.blocks):
                     band = grid.box(whole.x, whole.y, block)
-                    if not block.empty:
-                        canvas.box("block", band, rank)
+                    if block.empty:
+                        continue
+                    canvas.box("block", band, rank)
                     if band.width >= _BAND:
                         canvas.character(str(rank), band.center_x, middle(band.center_y, "number"), "number")
                 continue
@@ -322,7 +330,7 @@ class _Product:
             if text_width(text, "note") <= whole.width:
                 canvas.text(whole.center_x, middle(center_y, "note"), text, "note", "c")
         self._draw_operators(canvas, center_y)
-        return center_y + max(heights) / 2 + FRAME + _GAP / 2
+        return center_y + max(heights) / 2 + frame + _GAP / 2
 
     def _caption(self) -> list[str]:
         if self.entry is None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from tpviz.diagrams.blocks import NO_MARKS, Marks, draw_digits, grids
 from tpviz.diagrams.canvas import Box, Canvas, middle
 from tpviz.diagrams.drawing import Drawing
-from tpviz.diagrams.grammar import LABEL, MARGIN, SLIDE_WIDTH, text_width
+from tpviz.diagrams.grammar import LABEL, MARGIN, WIDEST, text_width
 from tpviz.diagrams.operands import REPLICATE, Operand, operand, subscripted
 from tpviz.i18n import _
 
@@ -67,7 +67,7 @@ def _marks(highlight: tuple[int | None, int | None], shown: Operand) -> Marks:
 
 def _drawing(shown: Sequence[Operand], marks: Marks, alt: str) -> Drawing:
     canvas = Canvas()
-    found = grids(shown, SLIDE_WIDTH - 2 * MARGIN - (len(shown) - 1) * _GAP)
+    found = grids(shown, WIDEST - 2 * MARGIN - (len(shown) - 1) * _GAP)
     height = max(each.rows * grid.cell_height for each, grid in zip(shown, found, strict=True))
     x: float = MARGIN
     for each, grid in zip(shown, found, strict=True):
