@@ -48,9 +48,6 @@ CHROMIUM_ARGUMENTS = (
     "--no-first-run",
 )
 
-CONTROLS = "[role=slider], input[type=range], select"
-"""What a learner moves, by the arrow keys."""
-
 
 class BrowserError(Exception):
     """JupyterLab or Chromium did not do what was asked; the message says what was seen."""
@@ -275,45 +272,38 @@ class Notebook:
         cells = "window.jupyterapp.shell.currentWidget.content.widgets"
         return bool(self.page.evaluate(f"{cells}.some(cell => cell.model.type === 'code' && cell.model.trusted)"))
 
-    def controls(self) -> list[Locator]:
-        """The sliders and menus on the page that show a picture beside them."""
-        areas = self.page.locator(".jp-OutputArea-output", has=self.page.locator(".jupyter-widgets img"))
-        return areas.locator(".jupyter-widgets").locator(CONTROLS).all()
+    def sliders(self) -> list[Locator]:
+        """The sliders on the page that have a picture with them."""
+        widgets = self.page.locator(".jp-OutputArea-output", has=self.page.locator(".jupyter-widgets img"))
+        return widgets.locator("[role=slider]").all()
 
-    def move(self, control: Locator, times: int = 1) -> list[float]:
-        """Move a control step by step; milliseconds from each step until a picture beside it has changed.
+    def move(self, slider: Locator, times: int) -> list[float]:
+        """Move a slider by its arrow keys, and back from where it ends.
 
-        A slider is moved by its arrow keys, and back from where it ends. A menu is set to its next entry, as by the
-        mouse: JupyterLab takes the arrow keys of a focused menu for itself. Shorter than asked if for a second no
-        picture changed.
+        The answer is the milliseconds from each key press until the picture with it has changed; shorter than asked if
+        for a second nothing changed.
         """
-        control.evaluate(
+        slider.evaluate(
             """node => {
                 const area = node.closest('.jp-OutputArea-output');
                 const pictures = () => [...area.querySelectorAll('img')].map(image => image.src).join();
-                let moved, before;
-                const start = () => { moved = performance.now(); before = pictures(); };
-                node.addEventListener('keydown', start, true);
-                node.addEventListener('change', start, true);
+                let pressed, before;
+                node.addEventListener('keydown', () => { pressed = performance.now(); before = pictures(); }, true);
                 new MutationObserver(() => {
-                    if (moved && pictures() !== before) { window.took = performance.now() - moved; moved = 0; }
+                    if (pressed && pictures() !== before) { window.took = performance.now() - pressed; pressed = 0; }
                 }).observe(area, {subtree: true, childList: true, attributes: true});
             }"""
         )
-        entries = control.locator("option").count()
         keys = ["ArrowRight", "ArrowLeft"]
         measured: list[float] = []
         for _step in range(times):
             for key in list(keys):
                 self.page.evaluate("window.took = null")
-                if entries:
-                    control.select_option(index=(control.evaluate("node => node.selectedIndex") + 1) % entries)
-                else:
-                    control.press(key)
+                slider.press(key)
                 try:
                     took = self.page.wait_for_function("window.took", timeout=1000).json_value()
                 except PlaywrightTimeout:
-                    keys.reverse()
+                    keys.reverse()  # it stands at this end
                     continue
                 measured.append(float(took))
                 break
