@@ -35,3 +35,11 @@ W2 = torch.tensor(
     dtype=torch.float32,
 )
 """The second weight of the two-layer MLP, 8 x 4."""
+
+dY = torch.tensor(
+    [[3, 2, 1, 0, 1, -1, 0, 0], [0, -1, 0, 1, 1, -1, -2, 1], [2, 0, 1, 1, -1, -1, 1, -2]], dtype=torch.float32
+)
+"""What arrives from downstream in backward: the gradient of the loss with respect to Y = X @ W, 3 x 8."""
+
+dY4 = torch.cat([dY, torch.tensor([[-2.0, 1, 1, 0, -1, 1, 1, 1]])])
+"""The same for Y = X4 @ W, 4 x 8, for the places where rows are split."""

@@ -11,7 +11,7 @@ from tpviz.i18n import _
 
 # A copy of its own: a learner may write into the tensors of tpviz.example.
 _own: dict[str, torch.Tensor] = runpy.run_path(_example.__file__)
-X, X4, W = _own["X"], _own["X4"], _own["W"]
+X, X4, W, dY, dY4 = (_own[name] for name in ("X", "X4", "W", "dY", "dY4"))
 
 
 def integers(rows: int, columns: int) -> torch.Tensor:
