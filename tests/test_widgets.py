@@ -1,0 +1,197 @@
+"""Widgets without a browser: what is computed and drawn for every choice, and a shell that only passes it on."""
+
+import itertools
+import logging
+import re
+
+import ipywidgets
+import pytest
+import torch
+
+import tpviz
+from tpviz import widgets
+from tpviz.diagrams import Drawing
+from tpviz.example import X4, W, X
+
+FACTORIES = (widgets.column_entry, widgets.row_entry, widgets.work, widgets.collectives)
+each_factory = pytest.mark.parametrize("factory", FACTORIES, ids=lambda factory: factory.__name__)
+RANKS = (1, 2, 4, 8)
+
+
+def picture(text):
+    return Drawing(f"<svg>{text}</svg>", f"a picture of {text}", 10, 10)
+
+
+def slider(value=0):
+    return ipywidgets.IntSlider(value=value, min=0, max=9, description="a number")
+
+
+# The shell
+
+
+def test_controls_are_handed_to_compute_and_its_result_to_draw():
+    seen = []
+
+    def compute(**parameters):
+        seen.append(parameters)
+        return sum(parameters.values())
+
+    shell = widgets.Shell(compute, lambda total: picture(f"<{total}>"), {"a": slider(1), "b": slider(2)})
+    assert seen == [{"a": 1, "b": 2}]
+    assert shell.picture.value == picture("<3>").html
+    shell.controls["b"].value = 7
+    assert seen[1:] == [{"a": 1, "b": 7}]
+    assert shell.picture.value == picture("<8>").html
+    assert shell.children == (shell.controls["a"], shell.controls["b"], shell.picture)
+
+
+def test_what_it_shows_is_also_a_still_picture():
+    shell = widgets.Shell(lambda a: a, picture, {"a": slider(3)})
+    bundle = shell._repr_mimebundle_()
+    assert bundle["text/html"] == picture(3).html
+    assert bundle["text/plain"] == "a picture of 3"
+    assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == shell.model_id
+    shell.controls["a"].value = 4
+    assert shell._repr_mimebundle_()["text/html"] == picture(4).html
+    assert shell._repr_mimebundle_()["text/plain"] == "a picture of 4"
+
+
+@pytest.mark.parametrize("where", ["compute", "draw"])
+def test_an_error_is_a_sentence_in_the_pictures_place_until_the_next_move(where, caplog, capfd):
+    def fragile(value):
+        if value == 5:
+            raise ValueError("no <5>")
+        return value
+
+    def compute(a):
+        return fragile(a) if where == "compute" else a
+
+    def draw(value):
+        return picture(fragile(value) if where == "draw" else value)
+
+    with caplog.at_level(logging.DEBUG):
+        shell = widgets.Shell(compute, draw, {"a": slider(5)})
+        for _again in range(2):
+            assert shell.alt == "No picture for this choice. ValueError: no <5>"
+            bundle = shell._repr_mimebundle_()
+            assert bundle["text/plain"] == shell.alt
+            assert bundle["text/html"] == shell.picture.value
+            assert "ValueError: no &lt;5&gt;" in shell.picture.value
+            assert "<img" not in shell.picture.value
+            shell.controls["a"].value = 6
+            assert shell.picture.value == picture(6).html
+            shell.controls["a"].value = 5
+    assert not [record for record in caplog.records if record.name != "asyncio"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_ranks_that_do_not_meet_are_named_in_the_pictures_place():
+    def compute(a):
+        return tpviz.run(lambda comm: comm.all_reduce(X) if comm.rank < a else comm.barrier()).outputs
+
+    shell = widgets.Shell(compute, picture, {"a": slider(1)})
+    assert "CollectiveMismatch" in shell.picture.value
+    assert "rank 1" in shell.picture.value
+    shell.controls["a"].value = 2
+    assert "<img" in shell.picture.value
+
+
+def test_an_interrupt_is_not_swallowed():
+    def compute(a):
+        if a:
+            raise KeyboardInterrupt
+        return a
+
+    shell = widgets.Shell(compute, picture, {"a": slider(0)})
+    with pytest.raises(KeyboardInterrupt):
+        shell.controls["a"].value = 1
+
+
+# The widgets
+
+
+@each_factory
+def test_every_control_is_a_labelled_slider(factory):
+    controls = factory().controls
+    assert controls
+    for control in controls.values():
+        # What JupyterLab leaves its arrow keys.
+        assert isinstance(control, ipywidgets.IntSlider | ipywidgets.SelectionSlider)
+        assert control.description.strip()
+        assert control.continuous_update
+        assert control.readout
+
+
+def choices(control):
+    return range(control.min, control.max + 1) if hasattr(control, "min") else control.options
+
+
+@each_factory
+def test_every_choice_has_a_picture(factory):
+    shell = factory()
+    pictures, sentences = set(), set()
+    names, controls = zip(*shell.controls.items(), strict=True)
+    for values in itertools.product(*map(choices, controls)):
+        for control, value in zip(controls, values, strict=True):
+            control.value = value
+        assert shell.picture.value.startswith("<img"), (names, values, shell.alt)
+        assert 20 < len(shell.alt) < 600
+        pictures.add(shell.picture.value)
+        sentences.add(shell.alt)
+    assert len(pictures) == len(list(itertools.product(*map(choices, controls)))), "two choices look alike"
+    assert len(sentences) > 1
+
+
+@each_factory
+def test_it_starts_alike_each_time(factory):
+    first, second = (factory()._repr_mimebundle_() for _ in range(2))
+    view = "application/vnd.jupyter.widget-view+json"
+    assert {**first, view: None} == {**second, view: None}
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_column_entry(ranks):
+    for row, column in itertools.product(range(3), range(8)):
+        entry = widgets.compute_column_entry(row, column, ranks)
+        assert torch.equal(torch.cat(entry.run.outputs, dim=1), X @ W)
+        drawing = widgets.draw_column_entry(entry)
+        assert f"entry [{row}, {column}] is lit up on rank {column // (8 // ranks)}" in drawing.alt
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_row_entry(ranks):
+    for row, column in itertools.product(range(3), range(8)):
+        entry = widgets.compute_row_entry(row, column, ranks)
+        assert torch.equal(sum(entry.run.outputs), X @ W)
+        assert entry.products.tolist() == [X[row, k].item() * W[k, column].item() for k in range(4)]
+        total = int((X @ W)[row, column])
+        drawing = widgets.draw_row_entry(entry)
+        assert re.match(rf"Y\[{row}, {column}\] = {total}\b".replace("-", "−"), drawing.alt)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_work(ranks):
+    by_rows, by_columns = widgets.compute_work(ranks)
+    assert torch.equal(torch.cat(by_rows.outputs, dim=0), X4 @ W)
+    assert torch.equal(torch.cat(by_columns.outputs, dim=1), X4 @ W)
+    assert [event.kind for event in by_rows.trace] == ["all_gather"]
+    assert len(by_columns.trace) == 0
+
+
+@pytest.mark.parametrize("ranks", RANKS[1:])
+@pytest.mark.parametrize("collective", widgets.COLLECTIVES)
+def test_collectives(collective, ranks):
+    exchange = widgets.compute_collective(collective, ranks)
+    numbers = torch.tensor([[10 * rank + i for i in range(ranks)] for rank in range(ranks)])
+    assert torch.equal(torch.stack(exchange.before), numbers)
+    expected = {
+        "Broadcast": [numbers[0]] * ranks,
+        "AllGather": [numbers.flatten()] * ranks,
+        "AllReduce": [numbers.sum(dim=0)] * ranks,
+        "ReduceScatter": list(numbers.sum(dim=0)[:, None]),
+        "AllToAll": list(numbers.T),
+    }[collective]
+    assert all(torch.equal(a, b) for a, b in zip(exchange.run.outputs, expected, strict=True))
+    [event] = exchange.run.trace
+    assert event.kind.replace("_", "") == collective.lower()
+    assert widgets.draw_collective(exchange).alt.startswith(collective)
