@@ -14,9 +14,9 @@ _own: dict[str, torch.Tensor] = runpy.run_path(_example.__file__)
 X, X4, W, dY, dY4 = (_own[name] for name in ("X", "X4", "W", "dY", "dY4"))
 
 
-def integers(rows: int, columns: int) -> torch.Tensor:
-    """A matrix of small integers without a pattern that a mistake could hide in."""
-    count = torch.arange(rows * columns)
+def integers(rows: int, columns: int, start: int = 0) -> torch.Tensor:
+    """A matrix of small integers without a pattern that a mistake could hide in; another start, other integers."""
+    count = start + torch.arange(rows * columns)
     return ((count * 7 + count * count * 3) % 13 - 5).float().reshape(rows, columns)
 
 

@@ -13,6 +13,7 @@ import torch
 from tpviz.i18n import _, ngettext
 
 _LONGEST_TEXT = 40
+_LONGEST_LIST = 120
 _LARGEST_INT = 10**12
 _DEEPEST = 4
 _MOST = 64
@@ -162,5 +163,5 @@ def in_words(value: object) -> str:
 def shown(value: object, depth: int = 2) -> str:
     """A short list of numbers as it is written; everything else in words."""
     if type(value) is list and 0 < len(value) <= 8 and depth > 0:
-        return "[" + ", ".join(shown(item, depth - 1) for item in value) + "]"
+        return shortened("[" + ", ".join(shown(item, depth - 1) for item in value) + "]", _LONGEST_LIST)
     return in_words(value)
