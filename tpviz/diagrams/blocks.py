@@ -124,17 +124,26 @@ def draw_block(
     marked = marks.box(grid, x, y, block)
     if marked:
         canvas.box("mark", marked, rank)
-    draw_digits(canvas, block, grid, x, y, marks, rank)
+    draw_digits(canvas, [block], grid, x, y, marks, rank)
 
 
 def draw_digits(
-    canvas: Canvas, block: Block, grid: Grid, x: float, y: float, marks: Marks = NO_MARKS, color: Color = "neutral"
+    canvas: Canvas,
+    blocks: Sequence[Block],
+    grid: Grid,
+    x: float,
+    y: float,
+    marks: Marks = NO_MARKS,
+    color: Color = "neutral",
 ) -> None:
-    """Write a block's numbers; those that are marked in the ink that is read on this colour."""
-    if grid.cells is None or not block.texts or block.empty:
+    """Write the numbers of a matrix's blocks; those that are marked in the ink that is read on this colour."""
+    if grid.cells is None:
         return
     entries = [
-        (i, j, text) for i, line in enumerate(block.texts, block.row) for j, text in enumerate(line, block.column)
+        (i, j, text)
+        for block in blocks
+        for i, line in enumerate(block.texts, block.row)
+        for j, text in enumerate(line, block.column)
     ]
     marked = [entry for entry in entries if entry[:2] in marks] if marks is not NO_MARKS else []
     plain = [entry for entry in entries if entry[:2] not in marks] if marked else entries

@@ -120,18 +120,12 @@ class Canvas:
     """A figure in the making: what is added to it is in px from the card's upper left corner."""
 
     def __init__(self) -> None:
-        self._paths: dict[tuple[str, str], list[str]] = {}
+        self._paths: dict[tuple[str, Color], list[str]] = {}
         self._texts: list[svg.Element] = []
         self._characters: dict[tuple[str, str], list[tuple[str, float, float]]] = {}
-        self._ranks = 0
 
     def _add(self, layer: str, color: Color, subpath: str) -> None:
-        if isinstance(color, int):
-            self._ranks = max(self._ranks, color + 1)
-            color_class = f"r{color}"
-        else:
-            color_class = color
-        self._paths.setdefault((layer, color_class), []).append(subpath)
+        self._paths.setdefault((layer, color), []).append(subpath)
 
     def box(self, layer: str, box: Box, color: Color = "") -> None:
         """Add a rectangle."""
@@ -166,12 +160,10 @@ class Canvas:
         self.box("hatch", outer)
         self.box("partial", inner, color)
 
-    def badge(self, x: float, y: float, rank: int, radius: float = 22) -> None:
+    def badge(self, x: float, y: float, rank: int, radius: int = 22) -> None:
         """Add a rank's number on a disc in its colour."""
-        diameter, r = number(2 * radius), number(radius)
-        self._add(
-            "solid", rank, f"M{number(x - radius)} {number(y)}a{r} {r} 0 1 0 {diameter} 0a{r} {r} 0 1 0 -{diameter} 0z"
-        )
+        turn = f"a{radius} {radius} 0 1 0 "
+        self._add("solid", rank, f"M{x - radius:g} {y:g}{turn}{2 * radius} 0{turn}-{2 * radius} 0z")
         style = "number" if radius >= 20 else "mini"
         on_solid = "w" if RANKS[rank].on_solid == CARD else ""
         self.character(str(rank), x, middle(y, style), style, on_solid)
@@ -225,10 +217,11 @@ class Canvas:
             )
         wide, high = math.ceil(width), math.ceil(height)
         paths = sorted(self._paths.items(), key=lambda item: _LAYERS.index(item[0][0]))
+        ranks = max((color + 1 for _layer, color in self._paths if isinstance(color, int)), default=0)
         elements: list[svg.Element] = [
-            svg.Style(text=stylesheet(self._ranks)),
+            svg.Style(text=stylesheet(ranks)),
             svg.Rect(x=0.5, y=0.5, width=wide - 1, height=high - 1, rx=8, class_=["card"]),
-            *(_Path(class_=_classes(*names), d="".join(subpaths)) for names, subpaths in paths),
+            *(_Path(class_=_path_class(*key), d="".join(subpaths)) for key, subpaths in paths),
             *self._texts,
         ]
         if ("hatch", "") in self._paths:
@@ -241,6 +234,10 @@ class Canvas:
             elements=elements,
         )
         return Drawing(str(root), alt, wide, high)
+
+
+def _path_class(layer: str, color: Color) -> str:
+    return _classes(layer, f"r{color}" if isinstance(color, int) else color)
 
 
 def _classes(*names: str) -> str:

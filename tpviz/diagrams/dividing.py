@@ -94,7 +94,7 @@ class _Panel:
             canvas.box("block", part, rank)
             canvas.box("block", band, rank)
             canvas.character(str(rank), band.center_x, middle(band.center_y, "label"), "label")
-            draw_digits(canvas, block, self.grid, left, top)
+        draw_digits(canvas, self.cut.blocks, self.grid, left, top)
         y = output.bottom + LABEL
         for line in self._lines():
             canvas.text(x, middle(y + _LINE / 2, "note"), line, "note")

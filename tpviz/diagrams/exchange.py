@@ -65,7 +65,7 @@ class _Side:
     @property
     def upright(self) -> bool:
         """Whether the pieces carry numbers and are one above another, so that the numbers stand beside them."""
-        return self.badges and any(piece.block.row for piece in self.pieces)
+        return any(piece.block.row for piece in self.pieces) and self.badges
 
 
 def collective(event: Event, before: Sequence[Tensor | None], after: RunLike | Sequence[Tensor | None]) -> Drawing:
@@ -106,6 +106,8 @@ class _Moved:
         self.given = {k: checked_tensor(given[k], _("before of rank {rank}").format(rank=self.ranks[k])) for k in sends}
         self.got = {k: checked_tensor(got[k], _("after of rank {rank}").format(rank=self.ranks[k])) for k in receives}
         self.source = self._source()
+        self.cuts = {k: chunk_sizes(tensor.shape[self.axis], len(self.ranks)) for k, tensor in self.given.items()}
+        """How the dimension that is cut falls to the ranks, in what each gave."""
         for k, tensor in self.got.items():
             expected = self._expected(k)
             if tuple(tensor.shape) != expected:
@@ -136,7 +138,7 @@ class _Moved:
         if self.event.kind == "all_gather":
             shape[self.axis] = sum(tensor.shape[self.axis] for tensor in self.given.values())
         elif self.event.kind in ("reduce_scatter", "all_to_all"):
-            shape[self.axis] = chunk_sizes(shape[self.axis], len(self.ranks))[k]
+            shape[self.axis] = self.cuts[k][k]
         if self.event.kind == "all_to_all":
             shape[self.other_axis] = sum(self._received(k))
         return tuple(shape)
@@ -144,7 +146,7 @@ class _Moved:
     def _received(self, k: int) -> list[int]:
         """How long the pieces are, along the dimension that joins them, that an all-to-all brings the k-th rank."""
         if self.axis == self.other_axis:
-            return [chunk_sizes(tensor.shape[self.axis], len(self.ranks))[k] for tensor in self.given.values()]
+            return [cut[k] for cut in self.cuts.values()]
         return [tensor.shape[self.other_axis] for tensor in self.given.values()]
 
     def _cut(self, tensor: Tensor, axis: int, sizes: Sequence[int]) -> list[Block]:
@@ -173,7 +175,7 @@ class _Moved:
         if kind == "broadcast" and k != self.source:
             return _side(tensor)
         if kind in ("reduce_scatter", "all_to_all"):
-            cuts = self._cut(tensor, self.axis, chunk_sizes(tensor.shape[self.axis], len(ranks)))
+            cuts = self._cut(tensor, self.axis, self.cuts[k])
             pieces = [_Piece(block, color, to) for block, to in zip(cuts, ranks, strict=True)]
             return _side(tensor, pieces, side.partial)
         if kind == "all_gather" and in_place:
@@ -305,6 +307,8 @@ class _Exchange:
             canvas.box("absent", whole)
         if side.partial:
             canvas.frame(whole, _FRAME, side.pieces[0].color)
+        draw_digits(canvas, [piece.block for piece in side.pieces], grid, x, y)
+        upright, badge_y = side.upright, y - _FRAME * side.partial - 16
         for piece in side.pieces:
             if piece.block.empty:
                 continue
@@ -315,13 +319,12 @@ class _Exchange:
                 canvas.line("thin", (box.x, box.y), (box.x, box.bottom))
             elif piece.block.row:
                 canvas.line("thin", (box.x, box.y), (box.right, box.y))
-            draw_digits(canvas, piece.block, grid, x, y)
             if piece.badge is None:
                 continue
-            if side.upright:
+            if upright:
                 canvas.badge(box.right + _FRAME * side.partial + 18, box.center_y, piece.badge, radius=13)
             elif box.width >= 26:
-                canvas.badge(box.center_x, whole.y - _FRAME * side.partial - 16, piece.badge, radius=13)
+                canvas.badge(box.center_x, badge_y, piece.badge, radius=13)
 
     def _draw_bar(self, canvas: Canvas, x: int) -> None:
         """Draw the bar over each stretch of neighbouring lanes of the group, joined by a line past the others."""

@@ -120,7 +120,7 @@ class _Sum:
         canvas.box("block", box, "neutral")
         if marked := self.marks.box(self.grid, self.x, total, self.whole.blocks[0]):
             canvas.box("mark", marked, "neutral")
-        draw_digits(canvas, self.whole.blocks[0], self.grid, self.x, total, self.marks)
+        draw_digits(canvas, self.whole.blocks, self.grid, self.x, total, self.marks)
         x = self.block_right + self.frame + _LABEL_SPACE
         canvas.name(x, middle(box.center_y, "name"), self.whole.name)
         right = max(*rights, x + text_width(self.whole.name, "name")) + _LABEL_SPACE
@@ -263,7 +263,7 @@ class _Concatenation:
             return
         canvas.box("block", box, rank)
         corner = self.grid.box(0, 0, block)
-        draw_digits(canvas, block, self.grid, box.x - corner.x, box.y - corner.y)
+        draw_digits(canvas, [block], self.grid, box.x - corner.x, box.y - corner.y)
 
     def _draw_place(self, canvas: Canvas, rank: int, place: Box) -> None:
         """Draw where a part lies in the whole, and the seam at its end."""
@@ -276,7 +276,7 @@ class _Concatenation:
             canvas.line("rule", (place.x - 9, place.y), (place.right + 9, place.y))
 
     def _draw_whole(self, canvas: Canvas, x: int, y: int) -> None:
-        draw_digits(canvas, self.whole.blocks[0], self.grid, x, y)
+        draw_digits(canvas, self.whole.blocks, self.grid, x, y)
         name, shape = self.whole.name, self.whole.shape
         start = x + (self.width - text_width(name, "name") - 8 - text_width(shape, "note")) / 2
         baseline = middle(y + self.height + LABEL / 2 + 6, "name")

@@ -78,7 +78,7 @@ def _drawing(shown: Sequence[Operand], marks: Marks, alt: str) -> Drawing:
         canvas.box("block", box, "neutral")
         if marked := marks.box(grid, box.x, box.y, each.blocks[0]):
             canvas.box("mark", marked, "neutral")
-        draw_digits(canvas, each.blocks[0], grid, box.x, box.y, marks)
+        draw_digits(canvas, each.blocks, grid, box.x, box.y, marks)
         start, baseline = x + (slot - label) / 2, middle(box.y - LABEL / 2, "name")
         canvas.name(start, baseline, each.name)
         canvas.text(start + text_width(each.name, "name") + 8, baseline, each.shape, "note")
