@@ -11,6 +11,7 @@ by themselves.
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import nbformat
@@ -28,37 +29,40 @@ ipywidgets.VBox([slider, picture])"""
 WIDGETS = ("column_entry", "row_entry", "work", "collectives")
 PRESSES = 20
 WARM_UP = 3
+PAUSE = 0.1
+"""Seconds that a learner looks before the next press."""
 LIMIT_MS = 50
 
-# Keeps the times of what it saw in `window.presses`. The picture is looked for anew each time, since a new <img> takes
-# the place of the old one.
+# `window.press` is a promise of how long the next key press takes. The picture is looked for anew each time, since a
+# new <img> takes the place of the old one. Nothing polls: on a machine of two cores that slows down what is measured.
 WATCH = """handle => {
     const area = handle.closest('.jp-OutputArea-output');
-    const source = () => area.querySelector('img')?.src;
-    window.presses = [];
-    let pressed = 0, before = null;
-    handle.addEventListener('keydown', () => { pressed = performance.now(); before = source(); }, true);
-    new MutationObserver(async () => {
-        if (!pressed || source() === before) return;
-        const start = pressed;
-        pressed = 0;
-        await area.querySelector('img').decode();
-        requestAnimationFrame(() => window.presses.push(performance.now() - start));
-    }).observe(area, {subtree: true, childList: true, attributes: true});
+    const picture = () => area.querySelector('img');
+    window.press = new Promise(resolve => {
+        let pressed, before;
+        handle.addEventListener('keydown', () => { pressed = performance.now(); before = picture().src; },
+            {capture: true, once: true});
+        const observer = new MutationObserver(async () => {
+            if (pressed === undefined || picture().src === before) return;
+            observer.disconnect();
+            await picture().decode();
+            requestAnimationFrame(() => resolve(performance.now() - pressed));
+        });
+        observer.observe(area, {subtree: true, childList: true, attributes: true});
+    });
 }"""
 
 
 def presses(notebook: Notebook, slider: Locator) -> list[float]:
     """Milliseconds of so many key presses on a slider, back and forth between its ends."""
-    slider.evaluate(WATCH)
     last = float(slider.get_attribute("aria-valuemax") or 0)
-    key = "ArrowRight"
-    for count in range(1, WARM_UP + PRESSES + 1):
-        at = float(slider.get_attribute("aria-valuenow") or 0)
-        key = {0.0: "ArrowRight", last: "ArrowLeft"}.get(at, key)
+    key, times = "ArrowRight", []
+    for _press in range(WARM_UP + PRESSES):
+        key = {0.0: "ArrowRight", last: "ArrowLeft"}.get(float(slider.get_attribute("aria-valuenow") or 0), key)
+        slider.evaluate(WATCH)
         slider.press(key)
-        notebook.page.wait_for_function("count => window.presses.length === count", arg=count, timeout=5000)
-    times: list[float] = notebook.page.evaluate("window.presses")
+        times.append(float(notebook.page.evaluate("window.press")))
+        time.sleep(PAUSE)
     return times[WARM_UP:]
 
 

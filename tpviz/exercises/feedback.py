@@ -18,9 +18,10 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 def _markup(sentence: str) -> str:
-    """A sentence as HTML: what stands between backticks is code."""
+    """A sentence as HTML: what stands between backticks is code, and lines stay lines."""
     style = f"background:#eef1f4;color:{INK};padding:0 3px;border-radius:3px;font-family:monospace"
-    return _CODE.sub(rf'<code style="{style}">\1</code>', html.escape(sentence, quote=False))
+    markup = _CODE.sub(rf'<code style="{style}">\1</code>', html.escape(sentence, quote=False))
+    return markup.replace("\n", "<br>")
 
 
 @dataclass(frozen=True, slots=True)
