@@ -210,6 +210,8 @@ class Communicator(ABC):
         Every rank of the group must call it. It is not recorded.
         """
         try:
+            if isinstance(color, Tensor):  # equal tensors have different hashes
+                raise TypeError
             hash(color)
         except TypeError:
             message = _("split takes a color that can be hashed, such as a number; a {type} cannot.")

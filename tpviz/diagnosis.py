@@ -9,7 +9,7 @@ from torch import Tensor
 from tpviz.chunking import chunk_sizes
 from tpviz.communicator import Call
 from tpviz.i18n import _
-from tpviz.source import Site, describe
+from tpviz.source import Site, describe, raising_site
 
 Stands = Mapping[int, str]
 """Where each rank stands, in words, by the rank's number."""
@@ -87,11 +87,18 @@ def waiting(call: Call, ranks: Sequence[int]) -> str:
 
 def _calling(call: Call) -> str:
     """Return where a rank stands that has come to a collective."""
-    return _("{call}, at {site}").format(call=call.text(), site=describe(call.site))
+    return _("{what}, at {site}").format(what=call.text(), site=describe(call.site))
+
+
+def has_raised(error: BaseException) -> str:
+    """Return where a rank stands that has raised."""
+    words = _("raised {error}").format(error=raised(error))
+    site = raising_site(error)
+    return words if site is None else _("{what}, at {site}").format(what=words, site=describe(site))
 
 
 def raised(error: BaseException | None) -> str:
-    """Return an exception as its rank's line names it."""
+    """Return an exception in words."""
     try:
         text = str(error)
     except Exception:  # the learner's own class: its fault must not hide the error

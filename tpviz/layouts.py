@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
 
 from tpviz.chunking import chunk_sizes
-from tpviz.communicator import dimension
+from tpviz.communicator import check_tensor, dimension
 from tpviz.i18n import _
 from tpviz.moving import pieces, reduced
 from tpviz.tables import Table
@@ -27,13 +27,15 @@ _REDUCTIONS = {"sum": "sum", "avg": "mean", "max": "max", "min": "min"}  # Parti
 
 
 def distribute(whole: Tensor, placement: Placement, ranks: int) -> list[Tensor]:
-    """Return what each of ``ranks`` ranks holds of ``whole``, each in memory of its own.
+    """Return what each of ``ranks`` ranks holds of ``whole``: detached copies, each in memory of its own.
 
     Uneven sizes follow the chunk rule: 6 columns on 4 ranks are 2, 2, 2 and an empty shard. Of a partial sum, rank 0
     holds the whole and the others zeros; of a partial mean, maximum or minimum every rank holds the whole.
     """
-    if not isinstance(ranks, int) or ranks < 1:
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
         raise ValueError(_("ranks={ranks!r}: expected a whole number, 1 or more.").format(ranks=ranks))
+    check_tensor("distribute", whole)
+    whole = whole.detach()
     if isinstance(placement, Shard):
         return pieces(whole, dimension("dim", placement.dim, whole), ranks)
     if isinstance(placement, Partial) and _reduction(placement) == "sum":
@@ -44,23 +46,27 @@ def distribute(whole: Tensor, placement: Placement, ranks: int) -> list[Tensor]:
 
 
 def full(locals: Sequence[Tensor], placement: Placement) -> Tensor:
-    """Return the whole that the ranks' tensors are, in new memory.
+    """Return the whole that the ranks' tensors are: detached, in new memory.
 
     Raises ValueError where they cannot be what ``placement`` says: replicas that differ, shards whose sizes are not
     the chunk rule's, partial sums of different shapes.
     """
     if not locals:
         raise ValueError(_("full needs the tensors of at least one rank."))
+    for tensor in locals:
+        check_tensor("full", tensor)
+    locals = [tensor.detach() for tensor in locals]
     if isinstance(placement, Shard):
         return torch.cat(_checked_shards(locals, dimension("dim", placement.dim, locals[0])), dim=placement.dim)
     if not isinstance(placement, (Partial, Replicate)):
         raise _unknown(placement)
-    _check_shapes(locals, [tuple(locals[0].shape)] * len(locals))
+    _check_alike(locals)
     if isinstance(placement, Partial):
         return reduced(list(locals), _reduction(placement))
     for rank, tensor in enumerate(locals):
-        if not torch.equal(tensor, locals[0]):
-            place = tuple(int(i) for i in (tensor != locals[0]).nonzero()[0])
+        same = (tensor == locals[0]) | ((tensor != tensor) & (locals[0] != locals[0]))  # nan is a replica of nan
+        if not same.all():
+            place = tuple(int(i) for i in (~same).nonzero()[0])
             message = _(
                 "rank {rank} does not hold a replica of rank 0's tensor: at {place} it has {mine}, rank 0 has {theirs}."
             )
@@ -135,22 +141,32 @@ def _merged_in_words(placement: Placement | None) -> str:
 
 
 def _checked_shards(locals: Sequence[Tensor], dim: int) -> list[Tensor]:
-    total = sum(tensor.shape[dim] for tensor in locals)
-    expected = []
-    for size in chunk_sizes(total, len(locals)):
-        shape = list(locals[0].shape)
-        shape[dim] = size
-        expected.append(tuple(shape))
-    _check_shapes(locals, expected)
+    _check_alike(locals, free=dim)
+    sizes = [tensor.shape[dim] for tensor in locals]
+    expected = chunk_sizes(sum(sizes), len(sizes))
+    if sizes != expected:
+        message = _(
+            "the shards' sizes along dim {dim} are {sizes}; Shard({dim}) cuts {whole} over {ranks} ranks into"
+            " {expected}."
+        )
+        text = message.format(dim=dim, sizes=sizes, whole=sum(sizes), ranks=len(sizes), expected=expected)
+        raise ValueError(text)
     return list(locals)
 
 
-def _check_shapes(locals: Sequence[Tensor], expected: Sequence[tuple[int, ...]]) -> None:
-    for rank, (tensor, shape) in enumerate(zip(locals, expected, strict=True)):
-        if tuple(tensor.shape) != shape:
-            message = _("rank {rank} holds a tensor of shape {mine}; on {ranks} ranks it should be {expected}.")
-            text = message.format(rank=rank, mine=tuple(tensor.shape), ranks=len(locals), expected=shape)
-            raise ValueError(text)
+def _check_alike(locals: Sequence[Tensor], free: int | None = None) -> None:
+    """Refuse ranks' tensors that differ in dtype, or in shape but for the size along the dimension ``free``."""
+    first = _shape_and_dtype(locals[0])
+    for rank, tensor in enumerate(locals):
+        shape = [size for dim, size in enumerate(tensor.shape) if dim != free]
+        expected = [size for dim, size in enumerate(locals[0].shape) if dim != free]
+        if tensor.ndim != locals[0].ndim or shape != expected or tensor.dtype != locals[0].dtype:
+            message = _("rank {rank} holds a tensor of {mine}, which does not go with rank 0's of {theirs}.")
+            raise ValueError(message.format(rank=rank, mine=_shape_and_dtype(tensor), theirs=first))
+
+
+def _shape_and_dtype(tensor: Tensor) -> str:
+    return f"{_shape(tensor) or _('one number')} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _reduction(placement: Partial) -> str:

@@ -50,5 +50,11 @@ def run(program: Callable[..., Any], ranks: int = 2, backend: str = "simulated",
         raise ValueError(
             _("backend={backend!r} is unknown; expected one of {known}.").format(backend=backend, known=known)
         )
+    if not isinstance(args, (tuple, list)):  # a tensor would be unpacked into its rows
+        raise TypeError(
+            _("args takes a tuple of the program's further arguments, such as args=(x,), not {type}.").format(
+                type=type(args).__name__
+            )
+        )
     outputs, trace = Simulation(program, tuple(args), ranks).run()
     return Run(outputs, trace)

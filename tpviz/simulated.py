@@ -398,7 +398,7 @@ class Simulation:
         words = {}
         for rank in self._ranks:
             if rank.error is not None:
-                words[rank.number] = _("raised {error}").format(error=diagnosis.raised(rank.error))
+                words[rank.number] = diagnosis.has_raised(rank.error)
             elif rank.state == _DONE:
                 words[rank.number] = _("has returned")
             elif rank.state == _WAITING and rank.call is not None and rank.group is not None:
@@ -420,6 +420,7 @@ class Simulation:
 
 
 calls_programs(Modes.call.__code__)
+calls_programs(Modes.call_in_modes.__code__)
 _MACHINERY = (__file__, Modes.call.__code__.co_filename)
 
 

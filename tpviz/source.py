@@ -43,6 +43,17 @@ def call_site() -> Site:
         frame = frame.f_back
 
 
+def raising_site(error: BaseException) -> Site | None:
+    """Return the last line outside of tpviz and torch that an exception came from."""
+    site, traceback = None, error.__traceback__
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith(_INSIDE):
+            site = (file, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return site
+
+
 def name_and_line(site: Site) -> Site:
     """Return the site as a reader knows it: a notebook's cell by its number, a file below here by its relative path."""
     file, line = site

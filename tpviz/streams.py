@@ -51,8 +51,13 @@ class Modes:
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function in the caller's modes, in a thread that may still be in those of its last program."""
         torch.set_grad_enabled(self._grad)
-        if self._plain:
-            return function(*args)
+        result = function(*args) if self._plain else self.call_in_modes(function, *args)
+        if torch._C._len_torch_function_stack():  # the program has set a default device, and left it so
+            torch.set_default_device(None)
+        return result
+
+    def call_in_modes(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function in the caller's inference mode, autocast and default device."""
         with contextlib.ExitStack() as stack:
             if self._inference:
                 stack.enter_context(torch.inference_mode())

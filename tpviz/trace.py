@@ -92,7 +92,7 @@ class Event(NamedTuple):
         return _placement(self.layout_names()[1])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain JSON values; layouts and the dtype as the text that PyTorch prints."""
+        """Return the event as plain JSON values; layouts and the dtype as text: "Shard(0)", "float32"."""
         row: dict[str, Any] = {
             name: getattr(self, name) for name in ("kind", "phase", "payload_bytes", "wire_bytes", "source")
         }
