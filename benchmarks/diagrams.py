@@ -33,9 +33,9 @@ def figures(ranks: int) -> dict[str, Callable[[], Drawing]]:
     row = tpviz.run(lambda comm: x_columns[comm.rank] @ w_rows[comm.rank], ranks)
     zero = tpviz.run(lambda comm: x_rows[comm.rank] @ W, ranks)
     y, products = X @ W, X[0] * W[:, 1]
-    given = [torch.arange(ranks, dtype=torch.float32) + 10 * rank for rank in range(ranks)]
 
-    def exchanged(program: Callable[[Communicator, Tensor], Tensor]) -> Callable[[], Drawing]:
+    def exchanged(program: Callable[[Communicator, Tensor], Tensor], length: int = 2) -> Callable[[], Drawing]:
+        given = [torch.arange(length, dtype=torch.float32) + 10 * rank for rank in range(ranks)]
         run = tpviz.run(lambda comm: program(comm, given[comm.rank]), ranks)
         return lambda: diagrams.collective(run.trace[0], given, run)
 
@@ -52,9 +52,9 @@ def figures(ranks: int) -> dict[str, Callable[[], Drawing]]:
         "two_cuts": lambda: diagrams.two_cuts(zero, column_4),
         "all_gather": exchanged(lambda comm, x: comm.all_gather(x)),
         "all_reduce": exchanged(lambda comm, x: comm.all_reduce(x)),
-        "reduce_scatter": exchanged(lambda comm, x: comm.reduce_scatter(x)),
+        "reduce_scatter": exchanged(lambda comm, x: comm.reduce_scatter(x), length=ranks),
         "broadcast": exchanged(lambda comm, x: comm.broadcast(x)),
-        "all_to_all": exchanged(lambda comm, x: comm.all_to_all(x, 0, 0)),
+        "all_to_all": exchanged(lambda comm, x: comm.all_to_all(x, 0, 0), length=ranks),
     }
 
 

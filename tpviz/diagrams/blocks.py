@@ -1,12 +1,12 @@
 """Blocks and lanes: a rank's part of a matrix in its place, with its digits, its name and its lane (diagrams)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
 from tpviz.diagrams.grammar import CARD, CELL, FRAME, LABEL, RANKS, text_width
-from tpviz.diagrams.numbers import Cells
+from tpviz.diagrams.numbers import Cells, Line
 from tpviz.diagrams.operands import COLUMNS, PARTIAL, REPLICATE, Block, Operand
 from tpviz.i18n import _
 
@@ -21,23 +21,30 @@ _LEAST = 24
 """The least width and height of a matrix that is drawn as a shape."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(NamedTuple):
     """How large a whole matrix is drawn, and where the digits stand."""
 
     cell_width: float
     cell_height: float
     cells: Cells | None
-    """None where the matrix is drawn as a shape, without digits."""
+    """None where the matrix is drawn as a shape, without digits, and its cells are no whole px."""
 
-    def box(self, x: float, y: float, block: Block) -> Box:
+    def across(self, columns: int) -> int:
+        """The width of so many columns."""
+        return round(columns * self.cell_width)
+
+    def down(self, rows: int) -> int:
+        """The height of so many rows."""
+        return round(rows * self.cell_height)
+
+    def box(self, x: int, y: int, block: Block) -> Box:
         """Where a block lies if the whole's corner is at x, y."""
-        return Box(
-            x + block.column * self.cell_width,
-            y + block.row * self.cell_height,
-            block.columns * self.cell_width,
-            block.rows * self.cell_height,
-        )
+        _texts, rows, columns, row, column = block
+        if self.cells is not None:
+            wide = self.cells.width
+            return Box(x + column * wide, y + row * CELL, columns * wide, rows * CELL)
+        left, top = self.across(column), self.down(row)
+        return Box(x + left, y + top, self.across(column + columns) - left, self.down(row + rows) - top)
 
 
 def _digit_grid(operands: Sequence[Operand]) -> Grid:
@@ -55,7 +62,7 @@ def _shape_grids(operands: Sequence[Operand]) -> list[Grid]:
     return [Grid(max(scale, _LEAST / each.columns), max(scale, _LEAST / each.rows), None) for each in operands]
 
 
-def grids(operands: Sequence[Operand], room: float) -> list[Grid]:
+def grids(operands: Sequence[Operand], room: int) -> list[Grid]:
     """The grids of matrices side by side: with digits if these can be read and fit into so many px."""
     if not any(operand.large for operand in operands):
         found = [_digit_grid([operand]) for operand in operands]
@@ -64,7 +71,7 @@ def grids(operands: Sequence[Operand], room: float) -> list[Grid]:
     return _shape_grids(operands)
 
 
-def common_grid(operands: Sequence[Operand], room: float) -> Grid:
+def common_grid(operands: Sequence[Operand], room: int) -> Grid:
     """One grid for matrices below each other: with digits if these can be read and fit into so many px."""
     if not any(operand.large for operand in operands):
         grid = _digit_grid(operands)
@@ -73,14 +80,13 @@ def common_grid(operands: Sequence[Operand], room: float) -> Grid:
     return _shape_grids(operands[-1:])[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(NamedTuple):
     """The entries of the whole that the text talks about: they alone are saturated."""
 
     rows: range
     columns: range
 
-    def box(self, grid: Grid, x: float, y: float, block: Block) -> Box | None:
+    def box(self, grid: Grid, x: int, y: int, block: Block) -> Box | None:
         """Where the part of them lies that this block has."""
         rows = range(max(self.rows.start, block.row), min(self.rows.stop, block.row + block.rows))
         columns = range(max(self.columns.start, block.column), min(self.columns.stop, block.column + block.columns))
@@ -88,8 +94,17 @@ class Marks:
             return None
         return grid.box(x, y, Block([], len(rows), len(columns), rows.start, columns.start))
 
-    def __contains__(self, entry: tuple[int, int]) -> bool:
-        return entry[0] in self.rows and entry[1] in self.columns
+    def split(self, lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
+        """Return the numbers that are not among them, and those that are."""
+        plain: list[Line] = []
+        marked: list[Line] = []
+        for row, column, texts in lines:
+            first, last = (max(0, edge - column) for edge in (self.columns.start, self.columns.stop))
+            if row not in self.rows:
+                first = last = len(texts)
+            plain += [(row, column, texts[:first]), (row, column + last, texts[last:])]
+            marked.append((row, column + first, texts[first:last]))
+        return [line for line in plain if line[2]], [line for line in marked if line[2]]
 
 
 NO_MARKS = Marks(range(0), range(0))
@@ -105,14 +120,14 @@ def draw_block(
     operand: Operand,
     rank: int,
     grid: Grid,
-    x: float,
-    y: float,
+    x: int,
+    y: int,
     marks: Marks = NO_MARKS,
-    frame: float = FRAME,
+    frame: int = FRAME,
 ) -> None:
     """Draw a rank's block in its place inside the outline of the whole, whose corner is at x, y."""
     block = operand.blocks[rank]
-    whole = Box(x, y, operand.columns * grid.cell_width, operand.rows * grid.cell_height)
+    whole = Box(x, y, grid.across(operand.columns), grid.down(operand.rows))
     box = grid.box(x, y, block)
     if operand.layout is PARTIAL:
         canvas.frame(box, frame, rank)
@@ -121,8 +136,7 @@ def draw_block(
             canvas.box("absent", whole)
         if not block.empty:
             canvas.box("block", box, color_of(operand, rank))
-    marked = marks.box(grid, x, y, block)
-    if marked:
+    if marks is not NO_MARKS and (marked := marks.box(grid, x, y, block)):
         canvas.box("mark", marked, rank)
     draw_digits(canvas, [block], grid, x, y, marks, rank)
 
@@ -131,25 +145,22 @@ def draw_digits(
     canvas: Canvas,
     blocks: Sequence[Block],
     grid: Grid,
-    x: float,
-    y: float,
+    x: int,
+    y: int,
     marks: Marks = NO_MARKS,
     color: Color = "neutral",
 ) -> None:
     """Write the numbers of a matrix's blocks; those that are marked in the ink that is read on this colour."""
     if grid.cells is None:
         return
-    entries = [
-        (i, j, text)
-        for block in blocks
-        for i, line in enumerate(block.texts, block.row)
-        for j, text in enumerate(line, block.column)
-    ]
-    marked = [entry for entry in entries if entry[:2] in marks] if marks is not NO_MARKS else []
-    plain = [entry for entry in entries if entry[:2] not in marks] if marked else entries
-    for group, ink in ((plain, ""), (marked, ink_on(color))):
-        if group:
-            canvas.digits(*grid.cells.place(group, round(x), round(y)), ink)
+    lines: list[Line] = []
+    for block in blocks:
+        lines += [(i, block.column, texts) for i, texts in enumerate(block.texts, block.row) if texts]
+    lines, marked = marks.split(lines) if marks is not NO_MARKS else (lines, [])
+    if lines:
+        canvas.digits(*grid.cells.place(lines, x, y))
+    if marked:
+        canvas.digits(*grid.cells.place(marked, x, y), ink_on(color))
 
 
 def ink_on(color: Color) -> str:
@@ -179,14 +190,13 @@ def sum_text(rank: int, ranks: int) -> str:
     return _("Σ {number} of {ranks}").format(number=rank + 1, ranks=ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(NamedTuple):
     """The line above a block: the name, which part of the whole it is, and the badge of a partial sum."""
 
     name: str
     note: str
     badge: str
-    width: float
+    width: int
 
     @staticmethod
     def of(operand: Operand, rank: int, grid: Grid) -> "Label":
@@ -196,16 +206,16 @@ class Label:
         width = text_width(name, "name") + bool(note) * (_LABEL_SPACE + text_width(note, "note"))
         return Label(name, note, badge, width + (_LABEL_SPACE + pill_width(badge) if badge else 0))
 
-    def draw(self, canvas: Canvas, block: Box, left: float, right: float, rank: int) -> None:
+    def draw(self, canvas: Canvas, block: Box, left: int, right: int, rank: int) -> None:
         """Write it above the block, as near to its middle as the slot from left to right allows."""
-        x = round(min(max(block.center_x - self.width / 2, left), right - self.width))
-        center_y = block.y - LABEL / 2
+        x = min(max(block.center_x - self.width // 2, left), right - self.width)
+        center_y = block.y - LABEL // 2
         baseline = middle(center_y, "name")
         canvas.name(x, baseline, self.name)
-        x += round(text_width(self.name, "name") + _LABEL_SPACE)
+        x += text_width(self.name, "name") + _LABEL_SPACE
         if self.note:
             canvas.text(x, baseline, self.note, "note")
-            x += round(text_width(self.note, "note") + _LABEL_SPACE)
+            x += text_width(self.note, "note") + _LABEL_SPACE
         if self.badge:
             canvas.pill(x, center_y, self.badge, rank)
 
@@ -213,8 +223,8 @@ class Label:
 def draw_lane(canvas: Canvas, box: Box, rank: int) -> None:
     """Draw a rank's lane with its badge; a low one has a small badge."""
     canvas.rounded("lane", box, 8, rank)
-    canvas.rounded("solid", Box(box.x, box.y, 9, box.height), 4.5, rank)
-    x = box.x + LANE_HEAD / 2
+    canvas.rounded("solid", Box(box.x, box.y, 10, box.height), 5, rank)
+    x = box.x + LANE_HEAD // 2
     if box.height < 100:
         canvas.badge(x, box.center_y, rank, radius=15 if box.height >= 36 else 13)
     else:
@@ -225,27 +235,27 @@ def draw_lane(canvas: Canvas, box: Box, rank: int) -> None:
 def draw_upright_lane(canvas: Canvas, box: Box, rank: int) -> None:
     """Draw a lane that stands on its end, for ranks side by side."""
     canvas.rounded("lane", box, 8, rank)
-    canvas.rounded("solid", Box(box.x, box.y, box.width, 9), 4.5, rank)
+    canvas.rounded("solid", Box(box.x, box.y, box.width, 10), 5, rank)
     canvas.badge(box.center_x, box.y + 32, rank, radius=15)
 
 
 def draw_silence(canvas: Canvas, gap: Box, text: str) -> None:
     """Mark a gap between lanes that nothing crosses: the words in it, and a line on both sides of them."""
-    half = text_width(text, "note") / 2 + 12
+    half = text_width(text, "note") // 2 + 12
     canvas.text(gap.center_x, middle(gap.center_y, "note"), text, "note", "c")
     canvas.line("thin", (gap.x + 8, gap.center_y), (gap.center_x - half, gap.center_y))
     canvas.line("thin", (gap.center_x + half, gap.center_y), (gap.right - 8, gap.center_y))
 
 
-def caption_height(lines: Sequence[str]) -> float:
+def caption_height(lines: Sequence[str]) -> int:
     """The room that the lines of a caption take."""
     return len(lines) * _CAPTION_LINE + bool(lines) * _CAPTION_GAP
 
 
-def draw_caption(canvas: Canvas, lines: Sequence[str], x: float, top: float) -> float:
+def draw_caption(canvas: Canvas, lines: Sequence[str], x: int, top: int) -> int:
     """Write the lines of a caption; return where the next thing may begin."""
     y = top + _CAPTION_GAP
     for line in lines:
-        canvas.text(x, middle(y + _CAPTION_LINE / 2, "caption"), line, "caption")
+        canvas.text(x, middle(y + _CAPTION_LINE // 2, "caption"), line, "caption")
         y += _CAPTION_LINE
     return top + caption_height(lines)

@@ -5,10 +5,12 @@ path and a matrix's digits one text, both elements of few attributes: a figure s
 Layers, not the order of the calls, decide what covers what.
 """
 
+from __future__ import annotations
+
 import html
-import math
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import svg
 
@@ -45,46 +47,43 @@ _HATCH = svg.Defs(
 _PLAIN_DIGITS = str.maketrans(SUBSCRIPTS, "0123456789")
 
 
-def number(value: float) -> str:
-    """A coordinate as text: no more decimals than it needs, six digits in all."""
-    return f"{value:g}"
+_BASELINES = {style: round(0.36 * size) for style, size in SIZES.items()}
 
 
-def middle(center_y: float, style: str) -> float:
+def middle(center_y: int, style: str) -> int:
     """The baseline that sets a text of this class in the middle of a line."""
-    return round(center_y + 0.36 * SIZES[style])
+    return center_y + _BASELINES[style]
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A rectangle on the canvas."""
+class Box(NamedTuple):
+    """A rectangle on the canvas. All coordinates are whole px: they are sharp, and written quickly."""
 
-    x: float
-    y: float
-    width: float
-    height: float
+    x: int
+    y: int
+    width: int
+    height: int
 
     @property
-    def right(self) -> float:
+    def right(self) -> int:
         """The x of the right edge."""
         return self.x + self.width
 
     @property
-    def bottom(self) -> float:
+    def bottom(self) -> int:
         """The y of the lower edge."""
         return self.y + self.height
 
     @property
-    def center_x(self) -> float:
+    def center_x(self) -> int:
         """The x of the middle."""
-        return self.x + self.width / 2
+        return self.x + self.width // 2
 
     @property
-    def center_y(self) -> float:
+    def center_y(self) -> int:
         """The y of the middle."""
-        return self.y + self.height / 2
+        return self.y + self.height // 2
 
-    def grown(self, by: float) -> "Box":
+    def grown(self, by: int) -> Box:
         """The same, larger by so much on each side."""
         return Box(self.x - by, self.y - by, self.width + 2 * by, self.height + 2 * by)
 
@@ -120,90 +119,84 @@ class Canvas:
     """A figure in the making: what is added to it is in px from the card's upper left corner."""
 
     def __init__(self) -> None:
-        self._paths: dict[tuple[str, Color], list[str]] = {}
+        self._paths: defaultdict[tuple[str, Color], list[str]] = defaultdict(list)
         self._texts: list[svg.Element] = []
-        self._characters: dict[tuple[str, str], list[tuple[str, float, float]]] = {}
-
-    def _add(self, layer: str, color: Color, subpath: str) -> None:
-        self._paths.setdefault((layer, color), []).append(subpath)
+        self._characters: defaultdict[tuple[str, str], list[tuple[str, int, int]]] = defaultdict(list)
 
     def box(self, layer: str, box: Box, color: Color = "") -> None:
         """Add a rectangle."""
-        width = f"{box.width:g}"
-        self._add(layer, color, f"M{box.x:g} {box.y:g}h{width}v{box.height:g}h-{width}z")
+        x, y, width, height = box
+        self._paths[layer, color].append(f"M{x} {y}h{width}v{height}h-{width}z")
 
-    def rounded(self, layer: str, box: Box, radius: float, color: Color = "") -> None:
+    def rounded(self, layer: str, box: Box, radius: int, color: Color = "") -> None:
         """Add a rectangle with round corners; a pill where the radius is half of its height."""
-        across, down, r = f"{box.width - 2 * radius:g}", f"{box.height - 2 * radius:g}", f"{radius:g}"
-        turn = f"a{r} {r} 0 0 1 "
-        self._add(
-            layer,
-            color,
-            f"M{box.x + radius:g} {box.y:g}h{across}{turn}{r} {r}v{down}{turn}-{r} {r}"
-            f"h-{across}{turn}-{r}-{r}v-{down}{turn}{r}-{r}z",
+        x, y, width, height = box
+        across, down, turn = width - 2 * radius, height - 2 * radius, f"a{radius} {radius} 0 0 1 "
+        self._paths[layer, color].append(
+            f"M{x + radius} {y}h{across}{turn}{radius} {radius}v{down}{turn}-{radius} {radius}"
+            f"h-{across}{turn}-{radius}-{radius}v-{down}{turn}{radius}-{radius}z"
         )
 
-    def line(self, layer: str, *points: tuple[float, float]) -> None:
+    def line(self, layer: str, *points: tuple[int, int]) -> None:
         """Add a line through the points."""
-        self._add(layer, "", "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points))
+        self._paths[layer, ""].append("M" + "L".join(f"{x} {y}" for x, y in points))
 
-    def arrow(self, x: float, to_x: float, y: float) -> None:
+    def arrow(self, x: int, to_x: int, y: int) -> None:
         """Add a level arrow that ends at ``to_x``."""
-        back = to_x - 9 if to_x > x else to_x + 9
-        self.line("arrow", (x, y), (to_x, y))
-        self.line("arrow", (back, y - 7), (to_x, y), (back, y + 7))
+        back = -9 if to_x > x else 9
+        self._paths["arrow", ""].append(f"M{x} {y}H{to_x}m{back}-7l{-back} 7l{back} 7")
 
-    def frame(self, inner: Box, thickness: float, color: Color) -> None:
+    def frame(self, inner: Box, thickness: int, color: Color) -> None:
         """Add a box with the hatched frame of a partial sum around it."""
         outer = inner.grown(thickness)
         self.box("frame", outer, color)
         self.box("hatch", outer)
         self.box("partial", inner, color)
 
-    def badge(self, x: float, y: float, rank: int, radius: int = 22) -> None:
+    def badge(self, x: int, y: int, rank: int, radius: int = 22) -> None:
         """Add a rank's number on a disc in its colour."""
         turn = f"a{radius} {radius} 0 1 0 "
-        self._add("solid", rank, f"M{x - radius:g} {y:g}{turn}{2 * radius} 0{turn}-{2 * radius} 0z")
+        self._paths["solid", rank].append(f"M{x - radius} {y}{turn}{2 * radius} 0{turn}-{2 * radius} 0z")
         style = "number" if radius >= 20 else "mini"
         on_solid = "w" if RANKS[rank].on_solid == CARD else ""
         self.character(str(rank), x, middle(y, style), style, on_solid)
 
-    def pill(self, x: float, center_y: float, text: str, color: Color) -> float:
+    def pill(self, x: int, center_y: int, text: str, color: Color) -> int:
         """Add a short text in an outlined pill that begins at x; return the pill's width."""
         width = pill_width(text)
         self.rounded("pill", Box(x, center_y - 14, width, 28), 14, color)
-        self.text(x + width / 2, middle(center_y, "mini"), text, "mini", "c")
+        self.text(x + width // 2, middle(center_y, "mini"), text, "mini", "c")
         return width
 
-    def text(self, x: float, y: float, text: str, style: str, anchor: Anchor = "", color: str = "") -> None:
+    def text(self, x: int, y: int, text: str, style: str, anchor: Anchor = "", color: str = "") -> None:
         """Add a text whose baseline is at y."""
         self._texts.append(
-            _Text(text=html.escape(text, quote=False), class_=_classes(style, anchor, color), x=number(x), y=number(y))
+            _Text(text=html.escape(text, quote=False), class_=_classes(style, anchor, color), x=str(x), y=str(y))
         )
 
-    def character(self, character: str, x: float, y: float, style: str, color: str = "") -> None:
+    def character(self, character: str, x: int, y: int, style: str, color: str = "") -> None:
         """Add a single character centred on x; all of one class become one text."""
-        self._characters.setdefault((style, color), []).append((character, x, y))
+        self._characters[style, color].append((character, x, y))
 
-    def name(self, x: float, y: float, name: str) -> None:
+    def name(self, x: int, y: int, name: str) -> None:
         """Add a matrix's name; its subscript is set by hand, since few italics have subscript digits."""
         base = name.rstrip(SUBSCRIPTS + ",")
         width = text_width(base, "name")
         if len(base) == 1:
-            self.character(base, x + width / 2, y, "name")
+            self.character(base, x + width // 2, y, "name")
         else:
             self.text(x, y, base, "name")
         x += width
         for character in name[len(base) :]:
             width = text_width(character.translate(_PLAIN_DIGITS), "sub")
-            self.character(character.translate(_PLAIN_DIGITS), x + width / 2, y + 5, "sub")
+            self.character(character.translate(_PLAIN_DIGITS), x + width // 2, y + 5, "sub")
             x += width
 
     def digits(self, text: str, xs: str, ys: str, color: str = "") -> None:
         """Add a matrix's numbers as one text, with the centre x and the baseline y of each character."""
         self._texts.append(_Text(text=text, class_=_classes("digit", "c", color), x=xs, y=ys))
 
-    def drawing(self, width: float, height: float, alt: str) -> Drawing:
+    def drawing(self, width: int, height: int, alt: str) -> Drawing:
         """Return the figure on its card."""
         for (style, color), places in self._characters.items():
             texts, xs, ys = zip(*places, strict=True)
@@ -211,29 +204,28 @@ class Canvas:
                 _Text(
                     text=html.escape("".join(texts), quote=False),
                     class_=_classes(style, "c", color),
-                    x=" ".join(map(number, xs)),
-                    y=" ".join(map(number, ys)),
+                    x=" ".join(map(str, xs)),
+                    y=" ".join(map(str, ys)),
                 )
             )
-        wide, high = math.ceil(width), math.ceil(height)
         paths = sorted(self._paths.items(), key=lambda item: _LAYERS.index(item[0][0]))
         ranks = max((color + 1 for _layer, color in self._paths if isinstance(color, int)), default=0)
         elements: list[svg.Element] = [
             svg.Style(text=stylesheet(ranks)),
-            svg.Rect(x=0.5, y=0.5, width=wide - 1, height=high - 1, rx=8, class_=["card"]),
+            svg.Rect(x=0.5, y=0.5, width=width - 1, height=height - 1, rx=8, class_=["card"]),
             *(_Path(class_=_path_class(*key), d="".join(subpaths)) for key, subpaths in paths),
             *self._texts,
         ]
         if ("hatch", "") in self._paths:
             elements.insert(1, _HATCH)
         root = svg.SVG(
-            width=wide,
-            height=high,
-            viewBox=svg.ViewBoxSpec(0, 0, wide, high),
+            width=width,
+            height=height,
+            viewBox=svg.ViewBoxSpec(0, 0, width, height),
             extra={"role": "img", "aria-label": html.escape(alt)},
             elements=elements,
         )
-        return Drawing(str(root), alt, wide, high)
+        return Drawing(str(root), alt, width, height)
 
 
 def _path_class(layer: str, color: Color) -> str:
@@ -244,6 +236,6 @@ def _classes(*names: str) -> str:
     return " ".join(filter(None, names))
 
 
-def pill_width(text: str) -> float:
+def pill_width(text: str) -> int:
     """The width of the pill that holds this text."""
     return text_width(text, "mini") + 22

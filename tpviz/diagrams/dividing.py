@@ -41,9 +41,9 @@ def two_cuts(
     if cuts[0].shape != cuts[1].shape:
         message = _("cut by rows the output is {rows}, cut by columns {columns}: they must be the same output.")
         raise ValueError(message.format(rows=cuts[0].shape, columns=cuts[1].shape))
-    grid = common_grid(cuts, (WIDEST - 2 * MARGIN - _GAP) / 2 - _BAND - _SPACE - _NAME)
+    grid = common_grid(cuts, (WIDEST - 2 * MARGIN - _GAP) // 2 - _BAND - _SPACE - _NAME)
     canvas = Canvas()
-    x, bottom = MARGIN, 0.0
+    x, bottom = MARGIN, 0
     usual = (_("ZeRO-3 cuts the rows"), _("Tensor parallel cuts the columns"))
     for cut, title in zip(cuts, titles or usual, strict=True):
         panel = _Panel(cut, grid, title, names)
@@ -70,19 +70,19 @@ class _Panel:
 
     def __init__(self, cut: Operand, grid: Grid, title: str, names: Sequence[str]) -> None:
         self.cut, self.grid, self.title, self.names = cut, grid, title, names
-        self.output_width = cut.columns * grid.cell_width
-        self.width = round(max(_BAND + _SPACE + self.output_width + _NAME, text_width(title, "label")))
+        self.output_width = grid.across(cut.columns)
+        self.width = max(_BAND + _SPACE + self.output_width + _NAME, text_width(title, "label"))
 
-    def draw(self, canvas: Canvas, x: int) -> float:
+    def draw(self, canvas: Canvas, x: int) -> int:
         """Draw the panel with its left edge at x; return its bottom."""
         canvas.text(x, middle(MARGIN + 14, "label"), self.title, "label")
         left, top = x + _BAND + _SPACE, MARGIN + LABEL + _BAND + _SPACE
-        output = Box(left, top, self.output_width, self.cut.rows * self.grid.cell_height)
+        output = Box(left, top, self.output_width, self.grid.down(self.cut.rows))
         above = Box(left, MARGIN + LABEL, output.width, _BAND)
         beside = Box(x, top, _BAND, output.height)
         canvas.name(above.right + 8, middle(above.center_y, "name"), self.names[1])
         canvas.name(
-            x + (_BAND - text_width(self.names[0], "name")) / 2, middle(output.bottom + 16, "name"), self.names[0]
+            x + (_BAND - text_width(self.names[0], "name")) // 2, middle(output.bottom + 16, "name"), self.names[0]
         )
         by_rows = self.cut.layout is ROWS
         canvas.box("block", above if by_rows else beside, "neutral")
@@ -97,7 +97,7 @@ class _Panel:
         draw_digits(canvas, self.cut.blocks, self.grid, left, top)
         y = output.bottom + LABEL
         for line in self._lines():
-            canvas.text(x, middle(y + _LINE / 2, "note"), line, "note")
+            canvas.text(x, middle(y + _LINE // 2, "note"), line, "note")
             y += _LINE
         return y
 
@@ -116,4 +116,4 @@ class _Panel:
             else _("and needs the whole {x}, and its columns of {w}")
         )
         second = message.format(x=self.names[0], w=self.names[1])
-        return [line for text in (first, second) for line in wrapped(text, "note", self.width + _GAP / 2)]
+        return [line for text in (first, second) for line in wrapped(text, "note", self.width + _GAP // 2)]

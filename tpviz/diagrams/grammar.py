@@ -4,6 +4,7 @@ A rank's colour is the same in every figure and never the only sign of it: a num
 hues are Okabe and Ito's (https://jfly.uni-koeln.de/color/), which readers with a colour vision deficiency tell apart.
 """
 
+import math
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -116,15 +117,15 @@ _WIDTHS = {
 
 
 @cache
-def text_width(text: str, style: str) -> float:
-    """How wide a text of a class is at most; a CJK character counts as two, and is a whole em."""
+def text_width(text: str, style: str) -> int:
+    """How many px wide a text of a class is at most; a CJK character counts as two, and is a whole em."""
     em = sum(
         1 if unicodedata.east_asian_width(character) in "WF" else _WIDTHS.get(character, 0.57) for character in text
     )
-    return em * SIZES[style] * (1.06 if style in BOLD else 1)
+    return math.ceil(em * SIZES[style] * (1.06 if style in BOLD else 1))
 
 
-def wrapped(text: str, style: str, width: float) -> list[str]:
+def wrapped(text: str, style: str, width: int) -> list[str]:
     """The lines of a text that may not be wider than so much; a word that is wider stands alone."""
     lines = [""]
     for word in _WORD.findall(text):

@@ -9,7 +9,7 @@ from tpviz.chunking import chunk_offsets, chunk_sizes
 from tpviz.diagrams.blocks import LANE_HEAD, LANE_PAD, draw_lane, ink_on, sum_text
 from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
 from tpviz.diagrams.drawing import Drawing
-from tpviz.diagrams.grammar import CELL, MARGIN, WIDEST, text_width
+from tpviz.diagrams.grammar import CELL, MARGIN, SLIDE_WIDTH, text_width
 from tpviz.diagrams.numbers import Cells, number_texts
 from tpviz.diagrams.operands import Outputs, checked_entry, checked_tensor, outputs_of, shape_text
 from tpviz.i18n import _
@@ -118,7 +118,7 @@ class _Opening:
         self.summed = sum(bool(share.terms) for share in shares) > 1
         self.single = all(len(share.terms) <= 1 for share in shares)
         self.pair = 2 * self.cell + _TIMES
-        self.index = round(text_width("k = 00", "note"))
+        self.index = text_width("k = 00", "note")
 
     def drawing(self) -> Drawing:
         """Draw the lanes, one for each rank."""
@@ -129,7 +129,7 @@ class _Opening:
         lanes = [self._lane_right(share) for share in self.shares]
         right = max(*lanes, self._total_right(), MARGIN + text_width(title, "label"))
         canvas.text(MARGIN, middle(MARGIN + 14, "label"), title, "label")
-        top: float = MARGIN + 36
+        top = MARGIN + 36
         for share in self.shares:
             height = 2 * 8 + CELL if self.single else 2 * LANE_PAD - 6 + _INDEX + 2 * CELL + 4
             box = Box(MARGIN, top, right - MARGIN, height if share.terms else _STRIP)
@@ -149,14 +149,14 @@ class _Opening:
 
     def _pieces(self, share: _Share) -> list[int | None]:
         """The terms that fit a slide; None stands for those that do not."""
-        room = WIDEST - 2 * MARGIN - LANE_HEAD - LANE_PAD - _EQUALS - self.cell - self._badge(share)
+        room = SLIDE_WIDTH - 2 * MARGIN - LANE_HEAD - LANE_PAD - _EQUALS - self.cell - self._badge(share)
         most = max(3, (room + _PLUS) // (self.pair + _PLUS))
         if len(share.terms) <= most:
             return list(share.terms)
         return [*share.terms[: most - 2], None, share.terms[-1]]
 
     def _badge(self, share: _Share) -> int:
-        return round(pill_width(sum_text(share.rank, self.ranks)) + 16) if self.summed else 0
+        return pill_width(sum_text(share.rank, self.ranks)) + 16 if self.summed else 0
 
     def _lane_right(self, share: _Share) -> int:
         if not share.terms:
@@ -165,15 +165,15 @@ class _Opening:
         terms = len(self._pieces(share)) * (self.pair + _PLUS) - _PLUS
         return start + terms + _EQUALS + self.cell + self._badge(share) + LANE_PAD
 
-    def _draw_pair(self, canvas: Canvas, x: int, y: float, k: int, rank: int) -> None:
+    def _draw_pair(self, canvas: Canvas, x: int, y: int, k: int, rank: int) -> None:
         left, right = Box(x, y, self.cell, CELL), Box(x + self.cell + _TIMES, y, self.cell, CELL)
         _draw_cell(canvas, left, self.lefts[k], "block", rank)
         _draw_cell(canvas, right, self.rights[k], "block", rank)
-        canvas.character("×", x + self.cell + _TIMES / 2, middle(left.center_y, "label"), "label")
+        canvas.character("×", x + self.cell + _TIMES // 2, middle(left.center_y, "label"), "label")
 
-    def _draw_share(self, canvas: Canvas, x: float, y: float, share: _Share) -> None:
+    def _draw_share(self, canvas: Canvas, x: int, y: int, share: _Share) -> None:
         box = Box(x + _EQUALS, y, self.cell, CELL)
-        canvas.character("=", x + _EQUALS / 2, middle(box.center_y, "op"), "op")
+        canvas.character("=", x + _EQUALS // 2, middle(box.center_y, "op"), "op")
         _draw_cell(canvas, box, share.value, "mark", share.rank)
         if self.summed:
             canvas.pill(box.right + 16, box.center_y, sum_text(share.rank, self.ranks), share.rank)
@@ -193,22 +193,22 @@ class _Opening:
         for place, k in enumerate(self._pieces(share)):
             if place:
                 for y, style in ((factors, "op"), (line, "op")):
-                    canvas.character("+", x - _PLUS / 2, middle(y + CELL / 2, style), style)
-            center = x + self.pair / 2
+                    canvas.character("+", x - _PLUS // 2, middle(y + CELL // 2, style), style)
+            center = x + self.pair // 2
             if k is None:
                 for y in (factors, line):
-                    canvas.character("⋯", center, middle(y + CELL / 2, "op"), "op")
+                    canvas.character("⋯", center, middle(y + CELL // 2, "op"), "op")
             else:
-                canvas.text(center, middle(factors - _INDEX / 2, "note"), f"k = {k}", "note", "c")
+                canvas.text(center, middle(factors - _INDEX // 2, "note"), f"k = {k}", "note", "c")
                 self._draw_pair(canvas, x, factors, k, share.rank)
-                canvas.text(center, middle(line + CELL / 2, "digit"), self.products[k], "digit", "c")
+                canvas.text(center, middle(line + CELL // 2, "digit"), self.products[k], "digit", "c")
             x += self.pair + _PLUS
         self._draw_share(canvas, x - _PLUS, line, share)
 
     def _chips(self) -> list[_Share]:
         return [share for share in self.shares if share.terms]
 
-    def _total_right(self) -> float:
+    def _total_right(self) -> int:
         if not self.summed:
             return 0
         chip = 36 + self.cell + _PLUS
@@ -221,15 +221,15 @@ class _Opening:
         x = lane.x + LANE_PAD
         canvas.text(x, middle(lane.center_y, "name"), self.entry, "name")
         x += text_width(self.entry, "name")
-        y = lane.center_y - CELL / 2
+        y = lane.center_y - CELL // 2
         for place, share in enumerate(self._chips()):
             room, sign = (_PLUS, "+") if place else (_EQUALS, "=")
-            canvas.character(sign, x + room / 2, middle(lane.center_y, "op"), "op")
+            canvas.character(sign, x + room // 2, middle(lane.center_y, "op"), "op")
             x += room
             canvas.badge(x + 14, lane.center_y, share.rank, radius=14)
             _draw_cell(canvas, Box(x + 36, y, self.cell, CELL), share.value, "mark", share.rank)
             x += 36 + self.cell
-        canvas.character("=", x + _EQUALS / 2, middle(lane.center_y, "op"), "op")
+        canvas.character("=", x + _EQUALS // 2, middle(lane.center_y, "op"), "op")
         _draw_cell(canvas, Box(x + _EQUALS, y, self.cell, CELL), self.total, "mark", "neutral")
 
     def _alt(self) -> str:

@@ -97,14 +97,14 @@ class _Sum:
         if entry is not None:
             self.marks = Marks(range(1) if self.row is not None else range(i, i + 1), range(j, j + 1))
         self.x = MARGIN + LANE_HEAD + _SIGN + self.frame
-        self.block_right = self.x + whole.columns * self.grid.cell_width
+        self.block_right = self.x + self.grid.across(whole.columns)
 
     @property
-    def lane_height(self) -> float:
+    def lane_height(self) -> int:
         """The height of an addend's lane."""
-        return self.whole.rows * self.grid.cell_height + 2 * (_PAD + self.frame)
+        return self.grid.down(self.whole.rows) + 2 * (_PAD + self.frame)
 
-    def _height(self) -> float:
+    def _height(self) -> int:
         return 2 * MARGIN + self.ranks * (self.lane_height + _GAP) + _RULE + self.lane_height
 
     def drawing(self) -> Drawing:
@@ -112,9 +112,9 @@ class _Sum:
         canvas = Canvas()
         pitch = self.lane_height + _GAP
         rights = [self._draw_addend(canvas, rank, MARGIN + rank * pitch) for rank in range(self.ranks)]
-        total = round(MARGIN + self.ranks * pitch + _RULE)
+        total = MARGIN + self.ranks * pitch + _RULE
         box = self.grid.box(self.x, total, self.whole.blocks[0])
-        line = total - _RULE / 2 - _GAP / 2
+        line = total - _RULE // 2 - _GAP // 2
         canvas.line("rule", (self.x - self.frame - _SIGN, line), (self.block_right + self.frame, line))
         self._draw_sign(canvas, "=", box.center_y)
         canvas.box("block", box, "neutral")
@@ -133,15 +133,15 @@ class _Sum:
     def _caption(self) -> str:
         return _("Row {row} of each; the other rows are added likewise.").format(row=self.row)
 
-    def _draw_sign(self, canvas: Canvas, sign: str, center_y: float) -> None:
-        canvas.character(sign, MARGIN + LANE_HEAD + _SIGN / 2 - 8, middle(center_y, "op"), "op")
+    def _draw_sign(self, canvas: Canvas, sign: str, center_y: int) -> None:
+        canvas.character(sign, MARGIN + LANE_HEAD + _SIGN // 2 - 8, middle(center_y, "op"), "op")
 
-    def _draw_addend(self, canvas: Canvas, rank: int, top: float) -> float:
+    def _draw_addend(self, canvas: Canvas, rank: int, top: int) -> int:
         """Draw an addend and its name; return where they end."""
-        center_y = top + self.lane_height / 2
+        center_y = top + self.lane_height // 2
         if rank:
             self._draw_sign(canvas, "+", center_y)
-        y = round(top + _PAD + self.frame)
+        y = top + _PAD + self.frame
         draw_block(canvas, self.addends, rank, self.grid, self.x, y, self.marks, self.frame)
         name = subscripted(self.addends.name, rank)
         x = self.block_right + self.frame + _LABEL_SPACE
@@ -195,8 +195,8 @@ class _Concatenation:
         self.parts, self.whole = parts, whole
         self.ranks = len(parts.blocks)
         self.grid = common_grid([parts, whole], _DIGITS_ROOM)
-        self.width = whole.columns * self.grid.cell_width
-        self.height = whole.rows * self.grid.cell_height
+        self.width = self.grid.across(whole.columns)
+        self.height = self.grid.down(whole.rows)
 
     def drawing(self) -> Drawing:
         """Draw the parts and the whole."""
@@ -204,25 +204,24 @@ class _Concatenation:
         right, bottom = self._draw_rows(canvas) if self.parts.layout is ROWS else self._draw_columns(canvas)
         return canvas.drawing(right + MARGIN, bottom + MARGIN, self._alt())
 
-    def _draw_columns(self, canvas: Canvas) -> tuple[float, float]:
+    def _draw_columns(self, canvas: Canvas) -> tuple[int, int]:
         """Draw upright lanes side by side, and the whole below them."""
         names = [subscripted(self.parts.name, rank) for rank in range(self.ranks)]
         widths = [
-            round(max(block.columns * self.grid.cell_width, text_width(name, "name"), text_width(_("empty"), "note")))
-            + 24
+            max(self.grid.across(block.columns), text_width(name, "name"), text_width(_("empty"), "note")) + 24
             for block, name in zip(self.parts.blocks, names, strict=True)
         ]
         right = MARGIN + max(sum(widths) + (self.ranks - 1) * _GAP, self.width + 2 * _LABEL_SPACE)
         x = MARGIN + (right - MARGIN - sum(widths) - (self.ranks - 1) * _GAP) // 2
         y = MARGIN + _CARD_HEAD + LABEL
         lane_bottom = y + self.height + 12
-        whole_x = round((MARGIN + right - self.width) / 2)
-        whole_y = round(lane_bottom + _GUIDES)
+        whole_x = (MARGIN + right - self.width) // 2
+        whole_y = lane_bottom + _GUIDES
         for rank, (width, name, block) in enumerate(zip(widths, names, self.parts.blocks, strict=True)):
             draw_upright_lane(canvas, Box(x, MARGIN, width, lane_bottom - MARGIN), rank)
-            canvas.name(x + (width - text_width(name, "name")) / 2, middle(y - LABEL / 2, "name"), name)
+            canvas.name(x + (width - text_width(name, "name")) // 2, middle(y - LABEL // 2, "name"), name)
             place = self.grid.box(whole_x, whole_y, block)
-            part = Box(round(x + (width - place.width) / 2), y, place.width, place.height)
+            part = Box(x + (width - place.width) // 2, y, place.width, place.height)
             self._draw_part(canvas, rank, part)
             self._draw_place(canvas, rank, place)
             if not block.empty:
@@ -232,21 +231,21 @@ class _Concatenation:
         self._draw_whole(canvas, whole_x, whole_y)
         return right, whole_y + self.height + LABEL
 
-    def _draw_rows(self, canvas: Canvas) -> tuple[float, float]:
+    def _draw_rows(self, canvas: Canvas) -> tuple[int, int]:
         """Draw lanes one above another, and the whole to the right of them."""
         names = [subscripted(self.parts.name, rank) for rank in range(self.ranks)]
-        x = round(MARGIN + LANE_HEAD + max(text_width(name, "name") for name in names) + _LABEL_SPACE)
+        x = MARGIN + LANE_HEAD + max(text_width(name, "name") for name in names) + _LABEL_SPACE
         right = x + self.width + _LABEL_SPACE
-        heights = [max(block.rows * self.grid.cell_height, LABEL) + 2 * _PAD for block in self.parts.blocks]
+        heights = [max(self.grid.down(block.rows), LABEL) + 2 * _PAD for block in self.parts.blocks]
         bottom = MARGIN + max(sum(heights) + (self.ranks - 1) * _GAP, self.height + LABEL)
-        whole_x, whole_y = round(right + _GUIDES), round((MARGIN + bottom - self.height) / 2)
-        y = MARGIN + (bottom - MARGIN - sum(heights) - (self.ranks - 1) * _GAP) / 2
+        whole_x, whole_y = right + _GUIDES, (MARGIN + bottom - self.height) // 2
+        y = MARGIN + (bottom - MARGIN - sum(heights) - (self.ranks - 1) * _GAP) // 2
         for rank, (height, name, block) in enumerate(zip(heights, names, self.parts.blocks, strict=True)):
             lane = Box(MARGIN, y, right - MARGIN, height)
             draw_lane(canvas, lane, rank)
             canvas.name(MARGIN + LANE_HEAD, middle(lane.center_y, "name"), name)
             place = self.grid.box(whole_x, whole_y, block)
-            part = Box(x, round(y + (height - place.height) / 2), place.width, place.height)
+            part = Box(x, y + (height - place.height) // 2, place.width, place.height)
             self._draw_part(canvas, rank, part)
             self._draw_place(canvas, rank, place)
             if not block.empty:
@@ -278,8 +277,8 @@ class _Concatenation:
     def _draw_whole(self, canvas: Canvas, x: int, y: int) -> None:
         draw_digits(canvas, self.whole.blocks, self.grid, x, y)
         name, shape = self.whole.name, self.whole.shape
-        start = x + (self.width - text_width(name, "name") - 8 - text_width(shape, "note")) / 2
-        baseline = middle(y + self.height + LABEL / 2 + 6, "name")
+        start = x + (self.width - text_width(name, "name") - 8 - text_width(shape, "note")) // 2
+        baseline = middle(y + self.height + LABEL // 2 + 6, "name")
         canvas.name(start, baseline, name)
         canvas.text(start + text_width(name, "name") + 8, baseline, shape, "note")
 

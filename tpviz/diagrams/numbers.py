@@ -14,8 +14,8 @@ _PITCHES = {MINUS: 13, ".": 7}
 _BASELINE = round(CELL / 2 + 0.36 * SIZES["digit"])
 
 
-Entry = tuple[int, int, str]
-"""A row, a column, and the number that stands there."""
+Line = tuple[int, int, Sequence[str]]
+"""A row, a column, and the numbers that stand there one after another."""
 
 
 def number_texts(rows: Sequence[Sequence[float]]) -> list[list[str]]:
@@ -105,20 +105,29 @@ class Cells:
         # A little to the right of the middle: signed and unsigned numbers look centred together, no minus is cramped.
         return Cells(width, (width + digits) // 2 + 2 * hanging // 5)
 
-    def place(self, entries: Iterable[Entry], x: int, y: int) -> tuple[str, str, str]:
-        """Return the text of these entries, and its characters' centres x and baselines y as SVG writes lists.
+    def place(self, lines: Sequence[Line], x: int, y: int) -> tuple[str, str, str]:
+        """Return the text of these numbers, and its characters' centres x and baselines y as SVG writes lists.
 
         x and y are those of the matrix's upper left corner. Spaces are in the text too, so that it reads as numbers.
         """
+        columns = max(column + len(texts) for _row, column, texts in lines)
+        ends = [x + self.digits_end + column * self.width for column in range(columns)]
+        # Most numbers are one digit, with or without a minus: where these stand, and the space after each.
+        digit = [f"{end - DIGIT_PITCH // 2} {end}" for end in ends]
+        signed = [f"{end + _centers(MINUS + '0')[0]} {place}" for end, place in zip(ends, digit, strict=True)]
         numbers: list[str] = []
-        xs: list[int] = []
-        ys: list[int] = []
-        x += self.digits_end
-        y += _BASELINE
-        for row, column, number in entries:
-            end = x + column * self.width
-            xs += [end + center for center in _centers(number)]
-            xs.append(end)  # the space
-            ys += [y + row * CELL] * (len(number) + 1)
-            numbers.append(number)
-        return " ".join(numbers), " ".join(map(str, xs[:-1])), " ".join(map(str, ys[:-1]))
+        xs: list[str] = []
+        ys: list[str] = []
+        for row, column, texts in lines:
+            characters = len(texts)
+            for place, text in enumerate(texts, column):
+                characters += len(text)
+                if len(text) == 1:
+                    xs.append(digit[place])
+                elif len(text) == 2 and text[0] == MINUS:
+                    xs.append(signed[place])
+                else:
+                    xs += [str(ends[place] + center) for center in (*_centers(text), 0)]
+            ys.append(f"{y + row * CELL + _BASELINE} " * characters)
+            numbers += texts
+        return " ".join(numbers), " ".join(xs).rpartition(" ")[0], "".join(ys)[:-1].rpartition(" ")[0]

@@ -7,7 +7,7 @@ what came, and what to do. PyTorch's placements are recognised by their methods,
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -81,8 +81,7 @@ class Layout(Enum):
 REPLICATE, ROWS, COLUMNS, PARTIAL = Layout
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """What one rank holds of a matrix: its numbers, its shape, and where it begins in the whole."""
 
     texts: list[list[str]]

@@ -37,7 +37,7 @@ from tpviz.diagrams.operands import (
     read_layout,
     shape_text,
 )
-from tpviz.i18n import _
+from tpviz.i18n import _, ngettext
 
 _OPERATOR = 56
 """The room for "@" and "="."""
@@ -170,20 +170,20 @@ class _Slot:
     labels: list[Label]
 
     @property
-    def frame(self) -> float:
+    def frame(self) -> int:
         return FRAME if self.operand.layout is PARTIAL else 0
 
     @property
-    def block_width(self) -> float:
-        return self.operand.columns * self.grid.cell_width
+    def block_width(self) -> int:
+        return self.grid.across(self.operand.columns)
 
     @property
-    def block_height(self) -> float:
-        return self.operand.rows * self.grid.cell_height
+    def block_height(self) -> int:
+        return self.grid.down(self.operand.rows)
 
     @property
-    def block_x(self) -> float:
-        return round(self.x + (self.width - self.block_width) / 2)
+    def block_x(self) -> int:
+        return self.x + (self.width - self.block_width) // 2
 
 
 class _Product:
@@ -195,12 +195,12 @@ class _Product:
         self.entry = entry
         self.silent = silent and self.ranks > 1
         self.slots: list[_Slot] = []
-        place: float = MARGIN + LANE_HEAD
+        place = MARGIN + LANE_HEAD
         for shown, grid, marks in zip(self.operands, grids(self.operands, _DIGITS_ROOM), self._marks(), strict=True):
             frame = FRAME if shown.layout is PARTIAL else 0
             labels = [Label.of(shown, rank, grid) for rank in range(self.ranks)]
-            width = max(shown.columns * grid.cell_width + 2 * frame, *(label.width for label in labels))
-            self.slots.append(_Slot(shown, grid, round(place), round(width), marks, labels))
+            width = max(grid.across(shown.columns) + 2 * frame, *(label.width for label in labels))
+            self.slots.append(_Slot(shown, grid, place, width, marks, labels))
             place += width + _OPERATOR
         self.right = place - _OPERATOR + 2 * LANE_PAD
         self.content = max(slot.block_height + 2 * slot.frame for slot in self.slots)
@@ -236,8 +236,8 @@ class _Product:
         bottom = draw_caption(canvas, lines, MARGIN, bottom)
         return canvas.drawing(self.right + MARGIN, bottom + MARGIN, self._alt())
 
-    def _draw_all(self, canvas: Canvas, lane: float) -> float:
-        top: float = MARGIN
+    def _draw_all(self, canvas: Canvas, lane: int) -> int:
+        top = MARGIN
         for rank in range(self.ranks):
             if rank:
                 if self.silent:
@@ -247,7 +247,7 @@ class _Product:
             top += lane
         return top
 
-    def _draw_overview(self, canvas: Canvas, lane: float, opened: int) -> float:
+    def _draw_overview(self, canvas: Canvas, lane: int, opened: int) -> int:
         top = self._draw_head(canvas)
         partial = any(slot.frame for slot in self.slots)
         strip = _STRIP_BLOCK + 2 * (_STRIP_FRAME * partial + _STRIP_PAD)
@@ -263,15 +263,15 @@ class _Product:
             top += _SILENT_GAP
         return top
 
-    def _draw_operators(self, canvas: Canvas, center_y: float) -> None:
+    def _draw_operators(self, canvas: Canvas, center_y: int) -> None:
         for slot, operator in zip(self.slots, "@=", strict=False):
-            canvas.character(operator, slot.x + slot.width + _OPERATOR / 2, middle(center_y, "op"), "op")
+            canvas.character(operator, slot.x + slot.width + _OPERATOR // 2, middle(center_y, "op"), "op")
 
     def _draw_open(self, canvas: Canvas, lane: Box, rank: int) -> None:
         draw_lane(canvas, lane, rank)
-        center_y = lane.y + LANE_PAD + LABEL + self.content / 2
+        center_y = lane.y + LANE_PAD + LABEL + self.content // 2
         for slot in self.slots:
-            y = round(center_y - slot.block_height / 2)
+            y = center_y - slot.block_height // 2
             marks = slot.marks if self._shares(rank) else NO_MARKS
             draw_block(canvas, slot.operand, rank, slot.grid, slot.block_x, y, marks)
             above = slot.grid.box(slot.block_x, y - slot.frame, slot.operand.blocks[rank])
@@ -280,7 +280,7 @@ class _Product:
 
     def _draw_strip(self, canvas: Canvas, lane: Box, rank: int) -> None:
         draw_lane(canvas, lane, rank)
-        y = lane.center_y - _STRIP_BLOCK / 2
+        y = lane.center_y - _STRIP_BLOCK // 2
         for slot in self.slots:
             shown = slot.operand
             flat = Grid(slot.grid.cell_width, _STRIP_BLOCK / shown.rows, None)
@@ -288,7 +288,7 @@ class _Product:
                 marks = slot.marks if self._shares(rank) else NO_MARKS
                 draw_block(canvas, shown, rank, flat, slot.block_x, y, marks)
                 if shown.blocks[rank].empty:
-                    center_x = slot.block_x + slot.block_width / 2
+                    center_x = slot.block_x + slot.block_width // 2
                     canvas.text(center_x, middle(lane.center_y, "note"), _("empty"), "note", "c")
                 continue
             draw_block(canvas, shown, rank, flat, slot.block_x, y, frame=_STRIP_FRAME)
@@ -296,20 +296,20 @@ class _Product:
             if self.entry is not None and shown.blocks[rank].texts:
                 i, j = self.entry
                 text = f"{shown.local_name(rank)}[{i}, {j}] = {shown.blocks[rank].texts[i][j]}"
-            canvas.text(slot.block_x + slot.block_width / 2, middle(lane.center_y, "mini"), text, "mini", "c")
+            canvas.text(slot.block_x + slot.block_width // 2, middle(lane.center_y, "mini"), text, "mini", "c")
 
-    def _draw_head(self, canvas: Canvas) -> float:
+    def _draw_head(self, canvas: Canvas) -> int:
         """Draw the three wholes once, each as bands that carry the number of the rank that holds them."""
         heights = [
             max(_HEAD, _BAND * sum(not block.empty for block in slot.operand.blocks) * slot.operand.layout.is_shard(0))
             for slot in self.slots
         ]
         frame = max(slot.frame for slot in self.slots)
-        center_y = MARGIN + _LABEL + frame + max(heights) / 2
-        canvas.text(MARGIN + LANE_HEAD / 2, middle(center_y, "note"), _("whole"), "note", "c")
+        center_y = MARGIN + _LABEL + frame + max(heights) // 2
+        canvas.text(MARGIN + LANE_HEAD // 2, middle(center_y, "note"), _("whole"), "note", "c")
         for slot, height in zip(self.slots, heights, strict=True):
             shown = slot.operand
-            whole = Box(slot.block_x, center_y - height / 2, slot.block_width, height)
+            whole = Box(slot.block_x, center_y - height // 2, slot.block_width, height)
             canvas.text(whole.center_x, whole.y - slot.frame - 10, f"{shown.name} {shown.shape}", "label", "c")
             if shown.layout.is_shard():
                 grid = Grid(slot.grid.cell_width, height / shown.rows, None)
@@ -330,7 +330,7 @@ class _Product:
             if text_width(text, "note") <= whole.width:
                 canvas.text(whole.center_x, middle(center_y, "note"), text, "note", "c")
         self._draw_operators(canvas, center_y)
-        return center_y + max(heights) / 2 + frame + _GAP / 2
+        return center_y + max(heights) // 2 + frame + _GAP // 2
 
     def _caption(self) -> list[str]:
         if self.entry is None:
@@ -358,7 +358,11 @@ class _Product:
         sentence = sentence.format(ranks=self.ranks, x=x, w=w, y=y)
         if self.entry is not None:
             i, j = self.entry
-            sharers = ", ".join(str(rank) for rank in range(self.ranks) if self._shares(rank))
-            message = _("{sentence}; entry [{i}, {j}] is lit up on rank {ranks}")
-            sentence = message.format(sentence=sentence, i=i, j=j, ranks=sharers)
+            sharers = [str(rank) for rank in range(self.ranks) if self._shares(rank)]
+            message = ngettext(
+                "{sentence}; entry [{i}, {j}] is lit up on rank {ranks}",
+                "{sentence}; entry [{i}, {j}] is lit up on ranks {ranks}",
+                len(sharers),
+            )
+            sentence = message.format(sentence=sentence, i=i, j=j, ranks=", ".join(sharers))
         return _("{sentence}.").format(sentence=sentence)

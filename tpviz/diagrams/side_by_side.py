@@ -68,18 +68,18 @@ def _marks(highlight: tuple[int | None, int | None], shown: Operand) -> Marks:
 def _drawing(shown: Sequence[Operand], marks: Marks, alt: str) -> Drawing:
     canvas = Canvas()
     found = grids(shown, WIDEST - 2 * MARGIN - (len(shown) - 1) * _GAP)
-    height = max(each.rows * grid.cell_height for each, grid in zip(shown, found, strict=True))
-    x: float = MARGIN
+    height = max(grid.down(each.rows) for each, grid in zip(shown, found, strict=True))
+    x = MARGIN
     for each, grid in zip(shown, found, strict=True):
         label = text_width(each.name, "name") + 8 + text_width(each.shape, "note")
-        wide, high = each.columns * grid.cell_width, each.rows * grid.cell_height
+        wide, high = grid.across(each.columns), grid.down(each.rows)
         slot = max(wide, label)
-        box = Box(round(x + (slot - wide) / 2), round(MARGIN + LABEL + (height - high) / 2), wide, high)
+        box = Box(x + (slot - wide) // 2, MARGIN + LABEL + (height - high) // 2, wide, high)
         canvas.box("block", box, "neutral")
         if marked := marks.box(grid, box.x, box.y, each.blocks[0]):
             canvas.box("mark", marked, "neutral")
         draw_digits(canvas, each.blocks, grid, box.x, box.y, marks)
-        start, baseline = x + (slot - label) / 2, middle(box.y - LABEL / 2, "name")
+        start, baseline = x + (slot - label) // 2, middle(box.y - LABEL // 2, "name")
         canvas.name(start, baseline, each.name)
         canvas.text(start + text_width(each.name, "name") + 8, baseline, each.shape, "note")
         x += slot + _GAP
