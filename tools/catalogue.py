@@ -1,8 +1,8 @@
 """A maintainer's tool: collects the sentences of the package in the catalogue that translators start from.
 
-`python -m tools.catalogue` writes `tpviz/locale/tpviz.pot`. The file depends on the sentences and on the files that
-hold them, on nothing else: no date, no line number, a fixed order. So it changes when a sentence does, and a test can
-require that it is up to date.
+`python -m tools.catalogue` writes `tpviz/locale/tpviz.pot`. The file depends on the sentences and on
+nothing else: no date, no file or line, a fixed order. So it changes when a sentence does, and a test can require that
+it is up to date.
 """
 
 import io
@@ -33,11 +33,10 @@ def template(package: Path = ROOT / "tpviz") -> str:
     """The text of the catalogue's template, from the Python files of the package."""
     catalog = Catalog()
     for path in sorted(package.rglob("*.py")):
-        name = path.relative_to(package.parent).as_posix()
-        for line, message, comments, _context in extract_from_file("python", path, KEYWORDS, [COMMENT_TAG]):
-            catalog.add(message, locations=[(name, line)], auto_comments=comments)
+        for _line, message, comments, _context in extract_from_file("python", path, KEYWORDS, [COMMENT_TAG]):
+            catalog.add(message, auto_comments=comments)
     body = io.BytesIO()
-    write_po(body, catalog, omit_header=True, include_lineno=False, sort_output=True, width=100)
+    write_po(body, catalog, omit_header=True, no_location=True, sort_output=True, width=100)
     return HEADER + body.getvalue().decode("utf-8")
 
 
