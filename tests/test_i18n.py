@@ -51,7 +51,6 @@ def test_template_finds_every_kind_of_message(tmp_path):
     text = catalogue.template(package)
     for line in (
         "#. Translators: said twice",
-        "#: package/module.py",
         'msgid "one"',
         'msgid "two"',
         'msgid_plural "{n} rows"',
