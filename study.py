@@ -115,15 +115,19 @@ def run(command: Sequence[str], **options: Any) -> int:
     try:
         return process.wait()
     except KeyboardInterrupt:
-        # The terminal told the program, too.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS)
+        await_end(process)  # the terminal told it, too
         raise
     finally:
-        if process.poll() is None:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_SECONDS)
+        for stop in (process.terminate, process.kill):
+            if process.poll() is None:
+                stop()
+                await_end(process)
+
+
+def await_end(process: subprocess.Popen[bytes]) -> None:
+    """Give a program that was told to stop the time for it."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
 
 
 # What is installed
@@ -315,6 +319,7 @@ def lab_command(*, browser: bool) -> list[str]:
     command = [
         *(str(PYTHON), "-m", "jupyterlab", "--log-level=WARN"),
         *("--ServerApp.ip=127.0.0.1", "--ServerApp.answer_yes=True"),
+        "--LanguageServerManager.autodetect=False",  # it would look for thirty servers, by npm among others
         *(f"--ServerApp.root_dir={FIRST_NOTEBOOK.parent}", f"--LabApp.default_url=/lab/tree/{FIRST_NOTEBOOK.name}"),
     ]
     if not browser:

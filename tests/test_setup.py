@@ -394,6 +394,19 @@ def test_a_broken_venv_and_no_network(tmp_path):
     assert json.loads((place / ".venv" / "study.json").read_text(encoding="utf-8")) == {"state": "installing"}
 
 
+@pytest.mark.skipif(study.WINDOWS, reason="Windows knows no signals to ignore")
+def test_what_does_not_listen_is_ended(monkeypatch):
+    monkeypatch.setattr(study, "STOP_SECONDS", 0.2)
+    deaf = (
+        "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); os.kill(os.getppid(), signal.SIGINT); time.sleep(60)"
+    )
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        study.run([sys.executable, "-c", deaf])
+    assert time.monotonic() - began < 10
+
+
 @pytest.mark.skipif(study.WINDOWS, reason="sends Ctrl-C to a group of processes as POSIX does")
 def test_jupyterlab_opens_on_loopback_with_a_token_and_ends_on_ctrl_c(tmp_path):
     program = (
@@ -423,7 +436,7 @@ def test_jupyterlab_opens_on_loopback_with_a_token_and_ends_on_ctrl_c(tmp_path):
             assert answer.status == 200
     finally:
         os.killpg(process.pid, signal.SIGINT)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
     assert process.returncode == 0, out
     assert f"{server['url']}lab/tree/00-start-here.ipynb?token={server['token']}" in out
     assert out.endswith("JupyterLab has ended.\n")

@@ -126,6 +126,7 @@ def jupyterlab(folder: Path, *, dark: bool = False) -> Iterator[Server]:
                 [
                     *(sys.executable, "-m", "tools.browser", "--no-browser", "--ip=127.0.0.1", "--port=0"),
                     *("--allow-root", "--expose-app-in-browser", "--LabApp.extension_manager=readonly"),
+                    "--LanguageServerManager.autodetect=False",
                     f"--ServerApp.root_dir={folder.resolve()}",
                 ],
                 env=environment,
