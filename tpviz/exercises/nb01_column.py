@@ -221,7 +221,7 @@ OWNER = FunctionExercise(
 
 
 def columns_of_y(X, weight, rank, n):
-    """This rank's columns of Y = X @ W, where weight is nn.Linear's: (out_features, in_features)."""
+    """This rank's columns of X @ W; weight is nn.Linear's, (out, in)."""
     part = weight.chunk(n, dim=0)[rank]  # hole
     return torch.nn.functional.linear(X, part)
 

@@ -109,7 +109,7 @@ MERGE = ProgramExercise(
 
 
 def part_of_x(comm, X, W):
-    """Y = X @ W on each rank, which holds some rows of W and the part of X that they need."""
+    """Y on each rank, which holds rows of W and the part of X that they need."""
     Wi = tpviz.shard(W, 0, comm)
     Xi = tpviz.shard(X, 1, comm)  # hole
     return comm.all_reduce(Xi @ Wi)

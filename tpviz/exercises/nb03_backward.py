@@ -188,7 +188,7 @@ def _own_dw(comm, X, dY):
 
 
 def weight_gradient(comm, X, dY):
-    """The gradient of this rank's columns of W. The rank holds all of X and its columns of dY."""
+    """The gradient of this rank's columns of W, from all of X and its columns of dY."""
     dYi = tpviz.shard(dY, 1, comm)
     return X.T @ dYi  # hole
 

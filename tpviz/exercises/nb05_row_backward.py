@@ -22,7 +22,7 @@ def _own_dx_cases() -> list[Case]:
 
 
 def own_dx(comm, W, dY):
-    """The gradient of this rank's part of X. The rank holds its rows of W and all of dY."""
+    """The gradient of this rank's part of X, from its rows of W and all of dY."""
     Wi = tpviz.shard(W, 0, comm)
     return dY @ Wi.T  # hole
 
@@ -239,7 +239,7 @@ def _step_cases() -> list[Case]:
 
 
 def sgd_step(comm, X, W, dY, lr):
-    """This rank's rows of W after one SGD step of the row layer, with learning rate lr."""
+    """This rank's rows of W after one SGD step with learning rate lr."""
     Xi, Wi = tpviz.shard(X, 1, comm), tpviz.shard(W, 0, comm)
     dWi = Xi.T @ dY  # hole
     return Wi - lr * dWi  # hole

@@ -86,7 +86,7 @@ def _cases() -> list[Case]:
 
 
 def mean_gradient(comm, X, dY, tp):
-    """This rank's dW, the mean over the copies of the model. Each copy's loss is the mean over its own rows of X."""
+    """This rank's dW, the mean over the copies, each with its own rows of X."""
     tp_group, dp_group = comm.split(comm.rank // tp), comm.split(comm.rank % tp)
     X, dY = tpviz.shard(X, 0, dp_group), tpviz.shard(dY, 0, dp_group)
     dWi = X.T @ tpviz.shard(dY, 1, tp_group)

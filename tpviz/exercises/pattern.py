@@ -20,6 +20,9 @@ from tpviz.i18n import _
 HOLE = "# hole"
 _HOLE_LINE = re.compile(rf"(?P<keep>\s*(?:return|\w[\w, ]* =) )(?P<hole>.+?)  {HOLE}")
 
+LINE = 88
+"""Characters of a line of code that fit on a slide."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -231,7 +234,9 @@ class ValueExercise(Exercise):
 
     def _sources(self) -> tuple[str, str]:
         solution = f"{self.variable} = {self.reference!r}".replace("'", '"')
-        return f"{self.variable} = {self.hole}  # {self.ask}", solution
+        stub = f"{self.variable} = {self.hole}"
+        beside = f"{stub}  # {self.ask}"
+        return (beside if len(beside) <= LINE else f"# {self.ask}\n{stub}"), solution
 
     @property
     def reference(self) -> Any:
