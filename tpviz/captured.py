@@ -258,7 +258,7 @@ def _names_of(code: types.CodeType) -> _Names:
         return known[1]
     instructions = list(dis.get_instructions(code))
     names = {i.argval for i in instructions if i.opname.startswith("LOAD_") and i.opname.endswith(("GLOBAL", "NAME"))}
-    attributes = set(code.co_names)
+    attributes = {i.argval for i in instructions if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")}
     imports = {i.argval for i in instructions if i.opname == "IMPORT_NAME"}
     rebinds = any(
         i.opname in ("STORE_GLOBAL", "STORE_ATTR") or (i.opname == "STORE_DEREF" and i.argval in code.co_freevars)

@@ -12,7 +12,7 @@ def shard(x: Tensor, dim: int, comm: Communicator) -> Tensor:
     The sizes follow PyTorch's ``Shard(dim)``: 8 columns on 2 ranks are 4 and 4, 6 on 4 ranks are 2, 2, 2 and 0.
     """
     check_tensor("shard", x)
-    return own_slice(x.detach(), dimension("dim", dim, x), comm).to(comm.device)
+    return own_slice(x.detach() if x.requires_grad else x, dimension("dim", dim, x), comm).to(comm.device)
 
 
 def own_slice(x: Tensor, dim: int, comm: Communicator) -> Tensor:

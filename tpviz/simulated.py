@@ -13,6 +13,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import contextvars
+import functools
 import os
 import sys
 import threading
@@ -47,23 +48,31 @@ _one_run = threading.Lock()  # runs of several threads take turns, since torch's
 class _Group:
     """The ranks that a communicator joins, and their calls of its current collective."""
 
-    __slots__ = ("arrived", "calls", "members", "met", "pairs", "ranks")
-
     def __init__(self, members: Sequence[_Rank]) -> None:
         self.members = members
         self.ranks = tuple(member.number for member in members)
         self.calls: list[Any] = [None] * len(members)
         self.arrived = 0
-        # Of collectives whose ranks came from different sites: what they agreed on and all their sites, and which two
-        # ranks (i < j) stood at which two sites.
-        self.met: set[tuple[object, ...]] = set()
-        self.pairs: set[tuple[object, ...]] = set()
+
+    # Made when first needed, as are most of a rank's attributes: to make what is not needed is a good part of a small
+    # run. Of collectives whose ranks came from different sites: what they agreed on and all their sites, and which two
+    # ranks (i < j) stood at which two sites.
+    @functools.cached_property
+    def met(self) -> set[tuple[object, ...]]:
+        return set()
+
+    @functools.cached_property
+    def pairs(self) -> set[tuple[object, ...]]:
+        return set()
+
+
+_NOBODY = _Group([])
 
 
 class _Rank:
     """What the run knows of one rank."""
 
-    # Not set in __init__, which is a good part of a small run: most ranks never need most of these.
+    # Not set in __init__: most ranks never need most of these.
     state = _READY
     ident: int | None = None  # the thread in which this rank's communicators may be used, while it plays
     group: _Group | None = None
@@ -126,7 +135,7 @@ class Simulation:
         self._modes = Modes()
         self._streams = Streams()
         self._ranks: list[_Rank] = []
-        self._world = _Group([])
+        self._world = _NOBODY
         self._active: _Rank | None = None
         self._failed: BaseException | None = None
         self._raised: list[_Rank] = []
@@ -194,7 +203,7 @@ class Simulation:
             rank.ident = rank.group = rank.call = rank.error = None
         self._ranks, self._raised = [], []
         self._active = None
-        self._world = _Group([])
+        self._world = _NOBODY
         failure = self._failed
         if failure is not None:  # it stays failed for a program that does not end
             self._failed = Released()
@@ -295,8 +304,10 @@ class Simulation:
     def _next(self, number: int) -> _Rank | None:
         """Return the next rank after this one that can go on, in rank order and round again."""
         ranks = self._ranks
-        for i in range(number + 1, number + 1 + len(ranks)):
-            rank = ranks[i % len(ranks)]
+        for rank in ranks[number + 1 :]:
+            if rank.state == _READY:
+                return rank
+        for rank in ranks[: number + 1]:
             if rank.state == _READY:
                 return rank
         return None
@@ -452,7 +463,7 @@ def detached(value: Any) -> Any:
     """Return the value with every tensor in it detached, so that a run holds no graph and no rank's parameters."""
     kind = type(value)
     if kind is Tensor:
-        return value.detach()
+        return value.detach() if value.requires_grad else value
     if value is None or kind in (int, float, bool, str):
         return value
     if kind in (tuple, list):  # told apart here since torch's general way costs 40 µs
