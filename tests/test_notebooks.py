@@ -80,8 +80,11 @@ def test_with_solutions_typed_in(path):
 
 
 def test_every_exercise_has_its_notebook():
-    numbers = {claims.number(path) for path in NOTEBOOKS}
-    assert {name.split("-")[0] for name in exercises.ids()} <= numbers
+    # Exercises may be written before their notebook is; `tools.notebooks check` then requires that it asks them all.
+    planned = {number for claim in claims.load().values() for number in claim.notebooks}
+    numbers = {claims.number(path) for path in NOTEBOOKS} | planned
+    # 04b goes deeper into what 04 shows, and need show no claim of its own.
+    assert {name.split("-")[0].rstrip("bc") for name in exercises.ids()} <= {number.rstrip("bc") for number in numbers}
 
 
 # What is wrong with a notebook is said

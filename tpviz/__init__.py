@@ -8,6 +8,7 @@ from types import ModuleType
 
 from tpviz.communicator import Communicator
 from tpviz.errors import CallSiteWarning, CollectiveMismatch, RankError
+from tpviz.layers import ColumnParallelLinear, RowParallelLinear
 from tpviz.operators import (
     copy_to_region,
     gather_from_region,
@@ -26,9 +27,11 @@ _SUBMODULES = ("charts", "diagrams", "example", "exercises", "layouts", "memory"
 __all__ = [
     "CallSiteWarning",
     "CollectiveMismatch",
+    "ColumnParallelLinear",
     "Communicator",
     "Event",
     "RankError",
+    "RowParallelLinear",
     "Run",
     "Trace",
     "copy_to_region",
