@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tpviz.i18n import _
 from tpviz.source import Site, call_site
+from tpviz.tables import shape_text
 
 PHASES = ("forward", "backward", "gradients", "other")
 REDUCTIONS = ("sum", "mean", "max", "min")
@@ -84,7 +85,7 @@ class Call(NamedTuple):
         x = self.tensor
         if x is None:
             return name
-        shape, dtype = "×".join(map(str, x.shape)) or _("a scalar"), str(x.dtype).removeprefix("torch.")
+        shape, dtype = shape_text(x.shape), str(x.dtype).removeprefix("torch.")
         what = _("{name} of {shape} {dtype}").format(name=name, shape=shape, dtype=dtype)
         what += " " + _("in backward") if self.phase == "backward" else ""
         return what + (" " + _("that requires grad") if self.needs_grad else "")
@@ -303,7 +304,7 @@ def _check_phase(phase: object) -> None:
 def dimension(name: str, dim: object, x: Tensor) -> int:
     """Return the dimension counted from the front; ``name`` is the argument that an error names."""
     if not isinstance(dim, int) or isinstance(dim, bool) or not -x.ndim <= dim < x.ndim:
-        shape = "×".join(map(str, x.shape)) or _("a scalar")
+        shape = shape_text(x.shape)
         raise ValueError(
             _("{name}={dim!r} is no dimension of a tensor of shape {shape}.").format(name=name, dim=dim, shape=shape)
         )

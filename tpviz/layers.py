@@ -29,6 +29,7 @@ from tpviz.operators import (
     scatter_to_region,
 )
 from tpviz.sharding import own_slice
+from tpviz.tables import shape_text
 
 Device = torch.device | str | None
 
@@ -103,9 +104,8 @@ class _ParallelLinear(nn.Module):
     def _check_input(self, x: Tensor, expected: int, remedy: str) -> None:
         if x.shape[-1:] != (expected,):
             message = _("{layer} on {ranks} ranks: x is {shape}, but its last dimension should be {expected}.")
-            shape = "×".join(map(str, x.shape)) or _("a scalar")
             names = {"layer": type(self).__name__, "ranks": self.comm.world_size}
-            raise ValueError(message.format(**names, shape=shape, expected=expected) + " " + remedy)
+            raise ValueError(message.format(**names, shape=shape_text(x.shape), expected=expected) + " " + remedy)
         if self.sequence_parallel and x.ndim < 2:
             message = _("{layer} with sequence_parallel cuts dimension 0 of x, which has only its features.")
             raise ValueError(message.format(layer=type(self).__name__))

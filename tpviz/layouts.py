@@ -19,7 +19,7 @@ from tpviz.chunking import chunk_sizes
 from tpviz.communicator import check_tensor, dimension
 from tpviz.i18n import _
 from tpviz.moving import pieces, reduced
-from tpviz.tables import Table
+from tpviz.tables import Table, shape_text
 
 __all__ = ["Partial", "Placement", "Replicate", "Shard", "comparison", "distribute", "full", "recognise"]
 
@@ -101,17 +101,13 @@ def comparison(
         [recognise(parts, whole) for parts, whole in zip(zip(*outputs, strict=True), wholes, strict=True)]
         for outputs in programs.values()
     ]
-    shapes = [[_shape(tensor) for tensor in outputs[0]] for outputs in programs.values()]
+    shapes = [[shape_text(tensor.shape) for tensor in outputs[0]] for outputs in programs.values()]
     rows = [
         [name, *(f"{_in_words(mine[i])}, {sizes[i]}" for mine, sizes in zip(held, shapes, strict=True))]
         for i, name in enumerate(names)
     ]
     merged = _("{name} is put together").format(name=names[-1])
     return Table(["", *programs], [*rows, [merged, *(_merged_in_words(mine[-1]) for mine in held)]])
-
-
-def _shape(tensor: Tensor) -> str:
-    return "×".join(map(str, tensor.shape))
 
 
 def _in_words(placement: Placement | None) -> str:
@@ -166,7 +162,7 @@ def _check_alike(locals: Sequence[Tensor], free: int | None = None) -> None:
 
 
 def _shape_and_dtype(tensor: Tensor) -> str:
-    return f"{_shape(tensor) or _('one number')} {str(tensor.dtype).removeprefix('torch.')}"
+    return f"{shape_text(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _reduction(placement: Partial) -> str:

@@ -1,12 +1,21 @@
-"""A table of words, as plain text and as HTML that looks the same in every theme (trace; no logic)."""
+"""Shapes and tables in words: plain text, and HTML that looks the same in every theme (trace; no logic)."""
 
 import html
 import unicodedata
 from collections.abc import Sequence
 
+from tpviz.i18n import _
+
 _CARD = "color:#1f2933;background:#f5f7fa;border-collapse:collapse;margin:4px 0"
 _CELL = "padding:6px 14px;text-align:left;color:#1f2933"
 _ROW = "background:#ffffff;border-top:1px solid #d5dbe1"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape in words: 3×4 for a matrix, (2,) for a vector, as torch writes it."""
+    if len(shape) == 1:
+        return f"({shape[0]},)"
+    return "×".join(map(str, shape)) or _("a scalar")
 
 
 class Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import torch
 
 from tpviz.i18n import _
-from tpviz.tables import Table
+from tpviz.tables import Table, shape_text
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.placement_types import Placement
@@ -115,7 +115,7 @@ def _cell_text(event: Event, column: str) -> str:
         return _layout_text(event.layout_names()[column == "layout_after"])
     value = getattr(event, column)
     if column == "shape":
-        return "×".join(map(str, value))
+        return shape_text(value) if value else ""
     if column == "ranks":
         return ", ".join(map(str, value))
     if column == "dtype":

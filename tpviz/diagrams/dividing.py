@@ -6,8 +6,9 @@ from tpviz.diagrams.blocks import Grid, common_grid, draw_digits
 from tpviz.diagrams.canvas import Box, Canvas, middle
 from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.grammar import LABEL, MARGIN, WIDEST, text_width, wrapped
-from tpviz.diagrams.operands import COLUMNS, ROWS, Layout, Operand, Outputs, operand, outputs_of, shape_text
+from tpviz.diagrams.operands import COLUMNS, ROWS, Layout, Operand, Outputs, operand, outputs_of
 from tpviz.i18n import _
+from tpviz.tables import shape_text
 
 _BAND = 32
 """The thickness of the bands that stand for X and W."""

@@ -12,8 +12,9 @@ from tpviz.diagrams.canvas import Box, Canvas, Color, middle
 from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.grammar import CELL, MARGIN, SLIDE_WIDTH, WIDEST, text_width, wrapped
 from tpviz.diagrams.numbers import Cells, number_texts
-from tpviz.diagrams.operands import Block, RunLike, check_ranks, checked_tensor, is_large, shape_text, values_of
+from tpviz.diagrams.operands import Block, RunLike, check_ranks, checked_tensor, is_large, values_of
 from tpviz.i18n import N_, _
+from tpviz.tables import shape_text
 from tpviz.trace import Event
 
 _GAP = 8

@@ -11,8 +11,9 @@ from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
 from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.grammar import CELL, MARGIN, SLIDE_WIDTH, text_width
 from tpviz.diagrams.numbers import Cells, number_texts
-from tpviz.diagrams.operands import Outputs, checked_entry, checked_tensor, outputs_of, shape_text
+from tpviz.diagrams.operands import Outputs, checked_entry, checked_tensor, outputs_of
 from tpviz.i18n import _
+from tpviz.tables import shape_text
 
 _TIMES, _PLUS, _EQUALS = 22, 30, 44
 """The room for the signs between two cells."""

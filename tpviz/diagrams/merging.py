@@ -28,10 +28,10 @@ from tpviz.diagrams.operands import (
     laid_out,
     operand,
     outputs_of,
-    shape_text,
     subscripted,
 )
 from tpviz.i18n import _
+from tpviz.tables import shape_text
 
 _GAP = 8
 _PAD = 9

@@ -16,6 +16,7 @@ from tpviz.chunking import chunk_offsets, chunk_sizes
 from tpviz.diagrams.grammar import MOST_RANKS, SUBSCRIPTS
 from tpviz.diagrams.numbers import number_texts
 from tpviz.i18n import _
+from tpviz.tables import shape_text
 
 MOST_ROWS, MOST_COLUMNS = 16, 20
 """A larger matrix is drawn as a shape without its numbers: on a slide nobody could read them."""
@@ -150,11 +151,6 @@ def subscripted(name: str, rank: int) -> str:
     """The name of a rank's part: W₁ of W, and W₂,₁ of W₂."""
     comma = "," if name and name[-1] in SUBSCRIPTS else ""
     return f"{name}{comma}{str(rank).translate(_SUBSCRIPTS)}"
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """A shape in words: 3×4."""
-    return "×".join(map(str, shape)) or _("a scalar")
 
 
 def checked_tensor(value: object, what: str) -> Tensor:

@@ -35,9 +35,9 @@ from tpviz.diagrams.operands import (
     operand,
     outputs_of,
     read_layout,
-    shape_text,
 )
 from tpviz.i18n import _, ngettext
+from tpviz.tables import shape_text
 
 _OPERATOR = 56
 """The room for "@" and "="."""

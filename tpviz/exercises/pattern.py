@@ -236,7 +236,9 @@ class ValueExercise(Exercise):
         solution = f"{self.variable} = {self.reference!r}".replace("'", '"')
         stub = f"{self.variable} = {self.hole}"
         beside = f"{stub}  # {self.ask}"
-        return (beside if len(beside) <= LINE else f"# {self.ask}\n{stub}"), solution
+        if len(beside) <= LINE:
+            return beside, solution
+        return f"# {self.ask}\n{stub}", f"# {self.ask}\n{solution}"
 
     @property
     def reference(self) -> Any:
