@@ -17,7 +17,7 @@ ORDER = [
     {"i18n", "errors", "chunking", "source", "tables", "memory", "example"},
     {"trace"},
     {"communicator"},
-    {"sharding", "moving", "streams", "workers", "captured", "diagnosis"},
+    {"sharding", "moving", "streams", "workers", "captured", "diagnosis", "differences"},
     {"simulated", "operators"},
     {"running", "layers", "layouts", "replicas"},
     {"diagrams", "charts"},

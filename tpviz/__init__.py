@@ -7,6 +7,7 @@ import importlib
 from types import ModuleType
 
 from tpviz.communicator import Communicator
+from tpviz.differences import Difference, difference
 from tpviz.errors import CallSiteWarning, CollectiveMismatch, RankError
 from tpviz.layers import ColumnParallelLinear, RowParallelLinear
 from tpviz.operators import (
@@ -16,6 +17,7 @@ from tpviz.operators import (
     reduce_scatter_to_region,
     scatter_to_region,
 )
+from tpviz.replicas import Replicas, check_replicated
 from tpviz.running import Run, run
 from tpviz.sharding import shard
 from tpviz.simulated import shutdown
@@ -29,12 +31,16 @@ __all__ = [
     "CollectiveMismatch",
     "ColumnParallelLinear",
     "Communicator",
+    "Difference",
     "Event",
     "RankError",
+    "Replicas",
     "RowParallelLinear",
     "Run",
     "Trace",
+    "check_replicated",
     "copy_to_region",
+    "difference",
     "gather_from_region",
     "reduce_from_region",
     "reduce_scatter_to_region",
