@@ -24,7 +24,7 @@ from tpviz import diagrams, i18n
 from tpviz.chunking import chunk_offsets, chunk_sizes
 from tpviz.diagrams import Drawing, grammar
 from tpviz.diagrams.numbers import number_texts
-from tpviz.example import W2, X4, W, X
+from tpviz.example import W2, X4, W, X, dY
 from tpviz.layouts import distribute
 
 Y = X @ W
@@ -125,6 +125,11 @@ def _words(element: ElementTree.Element) -> Iterator[Word]:
             at += len(part) + (style == "digit")
         return
     width = grammar.text_width(text, style)
+    if element.get("transform"):  # read from below to above, centred on its place
+        assert "c" in others
+        box = Box(xs[0] - round(0.75 * size), ys[0] - width // 2, round(0.8 * size), width)
+        yield Word(text, style, box, xs[0], white)
+        return
     x = xs[0] - (width // 2 if "c" in others else width if "e" in others else 0)
     yield Word(text, style, Box(x, ys[0] - round(0.75 * size), width, round(0.8 * size)), xs[0], white)
 
@@ -156,6 +161,46 @@ def row_run(ranks: int, x: Tensor = X, w: Tensor = W) -> tpviz.Run:
 def zero_run(ranks: int) -> tpviz.Run:
     shards = distribute(X4, Shard(0), ranks)
     return tpviz.run(lambda comm: shards[comm.rank] @ W, ranks)
+
+
+dX = dY @ W.T
+
+
+def contribution_run(ranks: int) -> tpviz.Run:
+    return tpviz.run(lambda comm: tpviz.shard(dY, 1, comm) @ tpviz.shard(W, 1, comm).T, ranks)
+
+
+def column_layer(comm: tpviz.Communicator) -> dict[str, Tensor]:
+    x, w = X.clone().requires_grad_(), tpviz.shard(W, 1, comm).requires_grad_()
+    y = tpviz.copy_to_region(x, comm) @ w
+    gradient = tpviz.shard(dY, 1, comm)
+    y.backward(gradient)
+    assert x.grad is not None
+    assert w.grad is not None
+    return {"X": x, "Y": y, "dY": gradient, "G": gradient @ w.T, "dX": x.grad, "dW": w.grad}
+
+
+def row_layer(comm: tpviz.Communicator) -> dict[str, Tensor]:
+    x, w = tpviz.shard(X, 1, comm).requires_grad_(), tpviz.shard(W, 0, comm).requires_grad_()
+    z = x @ w
+    y = tpviz.reduce_from_region(z, comm)
+    y.backward(dY)
+    assert x.grad is not None
+    assert w.grad is not None
+    return {"X": x, "Z": z, "Y": y, "dY": dY, "dX": x.grad, "dW": w.grad}
+
+
+WHOLES = {"X": X, "Y": Y, "Z": Y, "dY": dY, "G": dX, "dX": dX}
+
+
+def layer_pair(ranks: int) -> Drawing:
+    return diagrams.backward_pair(tpviz.run(column_layer, ranks), tpviz.run(row_layer, ranks), WHOLES)
+
+
+def tp_and_dp(comm: tpviz.Communicator) -> Tensor:
+    tp_group, dp_group = comm.split(comm.rank // 2), comm.split(comm.rank % 2)
+    activations = tp_group.all_reduce(X, phase="backward")
+    return dp_group.all_reduce(activations[:2], phase="gradients")
 
 
 COLLECTIVES: dict[str, Callable[[tpviz.Communicator, Tensor], Tensor]] = {
@@ -196,11 +241,23 @@ def notebook_figures(ranks: int) -> dict[str, Drawing]:
         "sum": diagrams.summation(row, Y, entry=(1, 2)),
         "sum of shards": diagrams.summation([Y[:, :4]] * ranks, Y[:, :4] * ranks, partial=False),
         "two cuts": diagrams.two_cuts(zero_run(ranks), column_run(ranks, X4)),
+        "contributions": diagrams.contributions(contribution_run(ranks), dX, dY, entry=(0, 0)),
+        "contributions, all": diagrams.contributions(contribution_run(ranks), dX, dY),
+        "layer pair": layer_pair(ranks),
+        "branches": diagrams.branches(3, range(ranks), range(ranks), -12, range(ranks), range(ranks), 60),
     }
+    if ranks % 2 == 0:
+        figures["mesh"] = diagrams.mesh(tpviz.run(tp_and_dp, ranks), tp=2)
     return figures | {kind: exchange(kind, ranks) for kind in COLLECTIVES}
 
 
 OTHER_FIGURES = {
+    "dense backward": lambda: diagrams.dense_backward(X, W, Y, dX, X.T @ dY, dY),
+    "dense backward of data": lambda: diagrams.dense_backward(X, W, Y, None, X.T @ dY, dY),
+    "contributions of two digits": lambda: diagrams.contributions([dX * 10, dX * -10], dX * 0, dY, entry=(2, 3)),
+    "contributions too large": lambda: diagrams.contributions(
+        [torch.ones(64, 512)] * 2, torch.ones(64, 512), torch.ones(64, 2048)
+    ),
     "matrix": lambda: diagrams.matrix(X, highlight=(0, None)),
     "matrices": lambda: diagrams.matrices(X=X, W=W, Y_0=Y),
     "two digits": lambda: diagrams.row_parallel(X * 3, W * 5, row_run(2, X * 3, W * 5)),
@@ -540,6 +597,82 @@ def test_matrices_stand_side_by_side_under_their_names() -> None:
     assert "Y₀ (3×8)" in figure.drawing.alt
 
 
+def test_contributions_and_their_sum_wear_two_outlines_and_the_entry_is_followed() -> None:
+    parts = contribution_run(2).outputs
+    figure = Figure(diagrams.contributions(parts, dX, dY, entry=(0, 0)))
+    for rank, part in enumerate(parts):
+        (inner,) = figure.boxes("partial", f"r{rank}")
+        assert figure.numbers(inner) == part.tolist()
+        assert figure.numbers(inner, white=True) == [[part[0, 0].item()]]
+        (outer,) = [box for box in figure.boxes("twin", f"r{rank}") if box.holds(inner)]
+        (frame,) = figure.boxes("frame", f"r{rank}")
+        assert outer.holds(frame)
+        assert figure.says(str(int(part[0, 0])).replace("-", "−"))
+        (upstream,) = figure.boxes("block", f"r{rank}")
+        assert figure.numbers(upstream) == dY[:, 4 * rank : 4 * rank + 4].tolist()
+    (total,) = figure.boxes("block", "neutral")
+    assert figure.numbers(total) == dX.tolist()
+    assert "5, −2" in figure.drawing.alt
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_of_many_contributions_the_entrys_row_is_shown(ranks: int) -> None:
+    parts = contribution_run(ranks).outputs
+    figure = Figure(diagrams.contributions(parts, dX, dY, entry=(1, 2)))
+    for rank, part in enumerate(parts):
+        (inner,) = figure.boxes("partial", f"r{rank}")
+        assert figure.numbers(inner) == [part[1].tolist()]
+    assert any("Row 1" in word.text for word in figure.words)
+
+
+def test_a_gradient_stands_under_its_value() -> None:
+    figure = Figure(OTHER_FIGURES["dense backward"]())
+    values = sorted(figure.boxes("block"), key=lambda box: (box.x, box.y))
+    for value, gradient, wanted in zip(values[::2], values[1::2], (dX, X.T @ dY, dY), strict=True):
+        assert (value.x, value.width) == (gradient.x, gradient.width)
+        assert value.y + value.height < gradient.y
+        assert figure.numbers(gradient) == wanted.tolist()
+        assert any(outline.holds(gradient) for outline in figure.boxes("twin"))
+        assert not any(outline.holds(value) for outline in figure.boxes("twin"))
+    data = Figure(OTHER_FIGURES["dense backward of data"]())
+    assert len(data.boxes("absent")) == 1
+    assert data.says("not computed")
+
+
+def test_every_number_of_the_branching_graph_is_given() -> None:
+    figure = Figure(diagrams.branches(3, [2, 5], [6, 15], 90, [15, 6], [30, 31], 61))
+    shown = [word.text for word in figure.words if word.style == "digit"]
+    assert sorted(shown) == sorted(["3", "6", "15", "90", "15", "6", "30", "31", "61"])
+    assert [word.text for word in figure.words if word.style == "label"].count("· w₁ = 2") == 2
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_on_a_journey_a_gradient_stands_in_its_values_column_and_only_events_cross(ranks: int) -> None:
+    run = tpviz.run(column_layer, ranks)
+    figure = Figure(diagrams.journey(run, WHOLES, "X → @ W → Y", "dY → @ Wᵀ → G → all_reduce → dX"))
+    forward, backward = (sorted(figure.boxes("block", "neutral"), key=lambda box: box.y)[at] for at in (0, -1))
+    assert (forward.x, forward.width) == (backward.x, backward.width)
+    (bar,) = figure.boxes("bar")
+    lanes = sorted(figure.boxes("lane"), key=lambda box: box.y)
+    assert len(lanes) == 2 * ranks
+    crossed = [lane for lane in lanes if bar.y < lane.y + lane.height and lane.y < bar.y + bar.height]
+    assert crossed == lanes[ranks:]
+    assert figure.says("AllReduce, 48 bytes")
+    assert len(figure.says("nothing crosses")) == 2 * (ranks - 1)
+    tiles = [word.text for word in figure.words if word.text == "dW"]
+    assert len(tiles) == ranks
+
+
+def test_a_mesh_shows_what_went_along_its_rows_and_columns() -> None:
+    figure = Figure(diagrams.mesh(tpviz.run(tp_and_dp, 4), tp=2))
+    assert len(figure.says("TP: AllReduce")) == 2
+    assert len(figure.says("DP: AllReduce")) == 2
+    assert len(figure.says("48 bytes")) == 2
+    assert len(figure.says("32 bytes")) == 2
+    silent = Figure(diagrams.mesh(tpviz.run(lambda comm: X, 4), tp=2))
+    assert not silent.boxes("bar")
+
+
 # --- legible ---------------------------------------------------------------------------------------------------------
 
 
@@ -765,7 +898,7 @@ def test_every_figure_is_described_in_one_sentence(figures: dict[str, Drawing]) 
     for name, drawing in figures.items():
         assert re.fullmatch(r"[A-Z][^.]*\.", drawing.alt), (name, drawing.alt)
         assert "{" not in drawing.alt, name
-        assert re.search(r"\d×\d|row \d", drawing.alt), (name, drawing.alt)
+        assert re.search(r"\d×\d|row \d|x = 3|mesh", drawing.alt), (name, drawing.alt)
         assert Figure(drawing).root.get("aria-label") == drawing.alt
 
 
@@ -942,6 +1075,57 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], list[str]]] = {
         lambda: diagrams.collective(tpviz.run(lambda comm: comm.all_gather(X), 2).trace[0], [X, X], [X, X]),
         ValueError,
         ["rank 0", "3×4", "AllGather", "3×8"],
+    ),
+    "contributions of another shape": (
+        lambda: diagrams.contributions(contribution_run(2), dX[:2], dY),
+        ValueError,
+        ["2×4", "3×4"],
+    ),
+    "upstream of other rows": (
+        lambda: diagrams.contributions(contribution_run(2), dX, dY[:2]),
+        ValueError,
+        ["dY is 2×8", "dX is 3×4"],
+    ),
+    "a gradient of another shape": (
+        lambda: diagrams.dense_backward(X, W, Y, dX, dY, dY),
+        ValueError,
+        ["dW is 3×8", "W is 4×8"],
+    ),
+    "too few contributions": (
+        lambda: diagrams.branches(3, [2, 5], [6, 15], 90, [15, 6], [30], 60),
+        ValueError,
+        ["contributions", "1", "2"],
+    ),
+    "a path that does not alternate": (
+        lambda: diagrams.journey(tpviz.run(column_layer), WHOLES, "X → Y", "dY → @ Wᵀ → dX"),
+        ValueError,
+        ["'X → Y'", "'X → @ W → Y'"],
+    ),
+    "a collective that did not happen": (
+        lambda: diagrams.journey(tpviz.run(row_layer), WHOLES, "X → @ W → Z → all_gather → Y", "dY → @ Wᵀ → dX"),
+        ValueError,
+        ["forward", "all_gather", "all_reduce"],
+    ),
+    "a collective left out": (
+        lambda: diagrams.journey(tpviz.run(column_layer), WHOLES, "X → @ W → Y", "dY → @ Wᵀ → G"),
+        ValueError,
+        ["backward", "[]", "all_reduce"],
+    ),
+    "a tensor that nobody returned": (
+        lambda: diagrams.journey(tpviz.run(column_layer), WHOLES, "X → @ W → Z", "dY → @ Wᵀ → G → all_reduce → dX"),
+        ValueError,
+        ["Z", "return"],
+    ),
+    "a tensor that is not the whole": (
+        lambda: diagrams.journey(tpviz.run(lambda comm: {"X": X, "Y": Y + 1, "dY": dY}), WHOLES, "X → @ W → Y", "dY"),
+        ValueError,
+        ["Y", "no shards"],
+    ),
+    "a mesh with a remainder": (lambda: diagrams.mesh(tpviz.run(tp_and_dp, 4), tp=3), ValueError, ["3", "4"]),
+    "a collective across the mesh": (
+        lambda: diagrams.mesh(tpviz.run(lambda comm: comm.all_reduce(X), 4), tp=2),
+        ValueError,
+        ["all_reduce", "0, 1, 2, 3"],
     ),
     "a broadcast of nobody's numbers": (
         lambda: diagrams.collective(tpviz.run(lambda comm: comm.broadcast(X), 2).trace[0], [X, X], [X + 1, X + 1]),

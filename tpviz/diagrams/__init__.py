@@ -1,22 +1,33 @@
 """Diagrams: SVG figures drawn from tensors that were computed and runs that were recorded (diagrams)."""
 
+from tpviz.diagrams.branching import branches
+from tpviz.diagrams.contributing import contributions
+from tpviz.diagrams.dense import dense_backward
 from tpviz.diagrams.dividing import two_cuts
 from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.exchange import collective
 from tpviz.diagrams.inner import inner_product
+from tpviz.diagrams.journey import backward_pair, journey
 from tpviz.diagrams.merging import concatenation, summation
+from tpviz.diagrams.meshes import mesh
 from tpviz.diagrams.products import column_parallel, matmul, row_parallel
 from tpviz.diagrams.side_by_side import matrices, matrix
 
 __all__ = [
     "Drawing",
+    "backward_pair",
+    "branches",
     "collective",
     "column_parallel",
     "concatenation",
+    "contributions",
+    "dense_backward",
     "inner_product",
+    "journey",
     "matmul",
     "matrices",
     "matrix",
+    "mesh",
     "row_parallel",
     "summation",
     "two_cuts",

@@ -5,7 +5,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
-from tpviz.diagrams.grammar import CARD, CELL, FRAME, LABEL, RANKS, text_width
+from tpviz.diagrams.grammar import CARD, CELL, FRAME, LABEL, RANKS, TWIN, text_width
 from tpviz.diagrams.numbers import Cells, Line
 from tpviz.diagrams.operands import COLUMNS, PARTIAL, REPLICATE, Block, Operand
 from tpviz.i18n import _
@@ -136,6 +136,8 @@ def draw_block(
             canvas.box("absent", whole)
         if not block.empty:
             canvas.box("block", box, color_of(operand, rank))
+    if operand.gradient and not block.empty:
+        canvas.box("twin", box.grown(TWIN + (frame if operand.layout is PARTIAL else 0)), color_of(operand, rank))
     if marks is not NO_MARKS and (marked := marks.box(grid, x, y, block)):
         canvas.box("mark", marked, rank)
     draw_digits(canvas, [block], grid, x, y, marks, rank)
@@ -220,11 +222,11 @@ class Label(NamedTuple):
             canvas.pill(x, center_y, self.badge, rank)
 
 
-def draw_lane(canvas: Canvas, box: Box, rank: int) -> None:
-    """Draw a rank's lane with its badge; a low one has a small badge."""
+def draw_lane(canvas: Canvas, box: Box, rank: int, head: int = LANE_HEAD) -> None:
+    """Draw a rank's lane with its badge in the room of its head; a low one has a small badge."""
     canvas.rounded("lane", box, 8, rank)
     canvas.rounded("solid", Box(box.x, box.y, 10, box.height), 5, rank)
-    x = box.x + LANE_HEAD // 2
+    x = box.x + head // 2
     if box.height < 100:
         canvas.badge(x, box.center_y, rank, radius=15 if box.height >= 36 else 13)
     else:

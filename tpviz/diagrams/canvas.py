@@ -24,8 +24,8 @@ Anchor = Literal["", "c", "e"]
 
 _LAYERS = (
     *("lane", "solid"),
-    *("absent", "frame", "hatch", "block", "partial", "mark"),
-    *("bar", "pill", "thin", "rule", "arrow"),
+    *("absent", "frame", "hatch", "block", "partial", "twin", "mark"),
+    *("bar", "path", "pill", "thin", "rule", "arrow", "node"),
 )
 """From the lowest to the topmost; texts lie above them all."""
 
@@ -109,10 +109,13 @@ class _Text(svg.Element):
     class_: str = ""
     x: str = ""
     y: str = ""
+    turned: bool = False
+    """Whether the text is read from below to above, turned about its place."""
 
     def as_dict(self) -> dict[str, str]:
         """The attributes as they are written; there are no others to look through."""
-        return {"class": self.class_, "x": self.x, "y": self.y}
+        written = {"class": self.class_, "x": self.x, "y": self.y}
+        return {**written, "transform": f"rotate(-90 {self.x} {self.y})"} if self.turned else written
 
 
 class Canvas:
@@ -141,10 +144,23 @@ class Canvas:
         """Add a line through the points."""
         self._paths[layer, ""].append("M" + "L".join(f"{x} {y}" for x, y in points))
 
-    def arrow(self, x: int, to_x: int, y: int) -> None:
-        """Add a level arrow that ends at ``to_x``."""
+    def arrow(self, x: int, to_x: int, y: int, color: Color = "") -> None:
+        """Add a level arrow that ends at ``to_x``, grey or in a rank's colour."""
         back = -9 if to_x > x else 9
-        self._paths["arrow", ""].append(f"M{x} {y}H{to_x}m{back}-7l{-back} 7l{back} 7")
+        self._paths["arrow" if color == "" else "path", color].append(f"M{x} {y}H{to_x}m{back}-7l{-back} 7l{back} 7")
+
+    def rise(self, x: int, y: int, to_y: int) -> None:
+        """Add an upright arrow that ends at ``to_y``."""
+        back = 9 if to_y < y else -9
+        self._paths["arrow", ""].append(f"M{x} {y}V{to_y}m-7 {back}l7 {-back} 7 {back}")
+
+    def curve(self, start: tuple[int, int], end: tuple[int, int], color: Color) -> None:
+        """Add an arrow that leaves and arrives level, and swings from one height to another between."""
+        (x, y), (to_x, to_y) = start, end
+        turn, back = (x + to_x) // 2, -9 if to_x > x else 9
+        self._paths["path", color].append(
+            f"M{x} {y}C{turn} {y} {turn} {to_y} {to_x} {to_y}m{back}-7l{-back} 7l{back} 7"
+        )
 
     def frame(self, inner: Box, thickness: int, color: Color) -> None:
         """Add a box with the hatched frame of a partial sum around it."""
@@ -161,6 +177,12 @@ class Canvas:
         on_solid = "w" if RANKS[rank].on_solid == CARD else ""
         self.character(str(rank), x, middle(y, style), style, on_solid)
 
+    def node(self, x: int, y: int, sign: str, radius: int) -> None:
+        """Add a sign on a white disc: where paths meet."""
+        turn = f"a{radius} {radius} 0 1 0 "
+        self._paths["node", ""].append(f"M{x - radius} {y}{turn}{2 * radius} 0{turn}-{2 * radius} 0z")
+        self.character(sign, x, middle(y, "number"), "number")
+
     def pill(self, x: int, center_y: int, text: str, color: Color) -> int:
         """Add a short text in an outlined pill that begins at x; return the pill's width."""
         width = pill_width(text)
@@ -173,6 +195,12 @@ class Canvas:
         self._texts.append(
             _Text(text=html.escape(text, quote=False), class_=_classes(style, anchor, color), x=str(x), y=str(y))
         )
+
+    def upright(self, center_x: int, center_y: int, text: str, style: str, color: str = "") -> None:
+        """Add a text centred on a place and read from below to above."""
+        x = str(center_x + _BASELINES[style])
+        escaped = html.escape(text, quote=False)
+        self._texts.append(_Text(text=escaped, class_=_classes(style, "c", color), x=x, y=str(center_y), turned=True))
 
     def character(self, character: str, x: int, y: int, style: str, color: str = "") -> None:
         """Add a single character centred on x; all of one class become one text."""

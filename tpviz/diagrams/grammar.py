@@ -49,6 +49,8 @@ CELL = 40
 """The least width and the height of a matrix entry."""
 FRAME = 11
 """How far the hatched frame of a partial sum stands out from its digits' cells."""
+TWIN = 5
+"""How far the second outline of a gradient stands out from the first."""
 LABEL = 36
 """The height of the line above a block that names it."""
 SLIDE_WIDTH, SLIDE_HEIGHT = 1280, 720
@@ -80,7 +82,9 @@ _SHEET = (
     + f".neutral.partial{{fill:#fff}}.neutral.mark{{fill:{MUTED};stroke:{INK}}}"
     + f".neutral.frame{{fill:{NEUTRAL_EDGE};stroke:none}}"
     + ".hatch{fill:url(#hatch)}"
-    + f".bar{{fill:{INK}}}"
+    + ".twin{stroke-width:1.5}.path{stroke-width:3;stroke-linecap:round;stroke-linejoin:round}"
+    + f".neutral.twin,.neutral.path{{fill:none}}.neutral.path{{stroke:{MUTED}}}"
+    + f".bar{{fill:{INK}}}.node{{fill:{CARD};stroke:{INK};stroke-width:2.5}}"
     + f".rule{{fill:none;stroke:{INK};stroke-width:3}}"
     + f".thin{{fill:none;stroke:{MUTED};stroke-width:1.5}}"
     + f".arrow{{fill:none;stroke:{MUTED};stroke-width:3;stroke-linejoin:round;stroke-linecap:round}}"
@@ -99,6 +103,7 @@ def stylesheet(ranks: int) -> str:
             f"{r}.solid,{r}.mark{{fill:{colors.solid}}}"
             f"{r}.partial{{fill:{colors.lane}}}"
             f"{r}.frame{{fill:{colors.edge};stroke:none}}"
+            f"{r}.twin,{r}.path{{fill:none}}"
         )
     return sheet
 

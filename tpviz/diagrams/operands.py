@@ -4,8 +4,9 @@ Every wrong input to a figure ends here or in the figure's own first lines, in a
 what came, and what to do. PyTorch's placements are recognised by their methods, since their module is slow to import.
 """
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -107,6 +108,8 @@ class Operand:
     rows: int
     columns: int
     blocks: list[Block]
+    gradient: bool = False
+    """Whether it is a gradient, which has a second outline."""
 
     @property
     def shape(self) -> str:
@@ -121,7 +124,7 @@ class Operand:
     def only_row(self, row: int) -> "Operand":
         """The same with this row alone (no rows may be cut)."""
         blocks = [Block(block.texts[row : row + 1], 1, block.columns, 0, block.column) for block in self.blocks]
-        return Operand(self.name, self.layout, 1, self.columns, blocks)
+        return replace(self, rows=1, blocks=blocks)
 
     def local_name(self, rank: int) -> str:
         """The name of what this rank holds: W₁ where it is the rank's own, W where it is the whole."""
@@ -151,6 +154,14 @@ def subscripted(name: str, rank: int) -> str:
     """The name of a rank's part: W₁ of W, and W₂,₁ of W₂."""
     comma = "," if name and name[-1] in SUBSCRIPTS else ""
     return f"{name}{comma}{str(rank).translate(_SUBSCRIPTS)}"
+
+
+def typeset(name: str) -> str:
+    """A name whose digits are indices as it is written: W₁ for "W1", Y₀ for "Y_0", W₁,₀ for "W1_0"."""
+    base, indices = re.fullmatch(r"(.*?)((?:_?\d+)*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+    for index in re.findall(r"\d+", indices):
+        base = subscripted(base, int(index))
+    return base
 
 
 def checked_tensor(value: object, what: str) -> Tensor:

@@ -1,6 +1,5 @@
 """Matrices side by side, with their names, shapes and numbers (diagrams)."""
 
-import re
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -9,7 +8,7 @@ from tpviz.diagrams.blocks import NO_MARKS, Marks, draw_digits, grids
 from tpviz.diagrams.canvas import Box, Canvas, middle
 from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.grammar import LABEL, MARGIN, WIDEST, text_width
-from tpviz.diagrams.operands import REPLICATE, Operand, operand, subscripted
+from tpviz.diagrams.operands import REPLICATE, Operand, operand, typeset
 from tpviz.i18n import _
 
 _GAP = 40
@@ -23,7 +22,7 @@ def matrix(values: Tensor, name: str = "X", *, highlight: tuple[int | None, int 
         name: what it is called; "Y_0" is written Y₀.
         highlight: what the text talks about: (0, 1) is an entry, (0, None) row 0, (None, 1) column 1.
     """
-    shown = operand(_typeset(name), values, REPLICATE, 1)
+    shown = operand(typeset(name), values, REPLICATE, 1)
     marks, message = NO_MARKS, _("The matrix {name}, {shape}.")
     row, column = highlight or (None, None)
     if highlight is not None:
@@ -42,16 +41,9 @@ def matrices(**named: Tensor) -> Drawing:
     """Draw several matrices side by side: ``matrices(X=X, W=W)``; the name ``Y_0`` is written Y₀."""
     if not named:
         raise ValueError(_("there is no matrix to draw: give names and tensors, such as matrices(X=X, W=W)."))
-    shown = [operand(_typeset(name), values, REPLICATE, 1) for name, values in named.items()]
+    shown = [operand(typeset(name), values, REPLICATE, 1) for name, values in named.items()]
     listed = ", ".join(f"{each.name} ({each.shape})" for each in shown)
     return _drawing(shown, NO_MARKS, _("Side by side: {matrices}.").format(matrices=listed))
-
-
-def _typeset(name: str) -> str:
-    base, *indices = re.split(r"_(?=\d)", name)
-    for index in indices:
-        base = subscripted(base, int(index))
-    return base
 
 
 def _marks(highlight: tuple[int | None, int | None], shown: Operand) -> Marks:

@@ -1,0 +1,427 @@
+"""A journey through a layer or several: tensors in their columns, forward above, backward below (diagrams).
+
+A tensor and its gradient stand in one column, an operator and its transpose in one gap. What crosses the lanes is what
+the trace recorded; how a tensor lies on the ranks is recognised from the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from torch import Tensor
+
+from tpviz.diagrams.blocks import (
+    Grid,
+    draw_block,
+    draw_lane,
+    draw_silence,
+    sum_text,
+)
+from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
+from tpviz.diagrams.drawing import Drawing
+from tpviz.diagrams.exchange import NAMES
+from tpviz.diagrams.grammar import MARGIN, TWIN, text_width
+from tpviz.diagrams.operands import (
+    PARTIAL,
+    REPLICATE,
+    Operand,
+    RunLike,
+    check_ranks,
+    operand,
+    read_layout,
+    subscripted,
+    typeset,
+)
+from tpviz.i18n import _, ngettext
+from tpviz.trace import Event
+
+_TITLE = 30
+_HEAD = 74
+"""The room for the rank's badge."""
+_LABEL = 34
+"""The height of the line above a block that names it."""
+_PAD = 9
+_GAP = 28
+"""Between two lanes: room for what is said of it."""
+_SECTION = 18
+"""Between forward and backward."""
+_BAR = 36
+_ARROW = 24
+"""The room for the arrows on both sides of a bar."""
+_FRAME = 8
+_HEIGHT, _STRIP = 52, 20
+"""The height of a block in an open lane, and in one of the many."""
+_WIDTH = 60
+"""The width of a block of four columns."""
+_OPEN = 3
+"""So many lanes are open; of more, one is, and the others are strips."""
+_PANEL = 24
+"""Between two journeys side by side."""
+
+
+class Path(NamedTuple):
+    """Where the tensors go: names of tensors, and between any two the operator or the collective that makes the next.
+
+    ``Path("X", "@ W", "Y")``, ``Path("dY", "@ Wᵀ", "G", "all_reduce", "dX")``.
+    """
+
+    tensors: tuple[str, ...]
+    steps: tuple[str, ...]
+
+    @staticmethod
+    def of(text: str) -> Path:
+        """Read a path from a text: ``"X → @ W → Y"``."""
+        parts = tuple(part.strip() for part in text.split("→"))
+        if len(parts) % 2 == 0 or not all(parts):
+            message = _("the path {text!r} must alternate tensors and operators, such as 'X → @ W → Y'.")
+            raise ValueError(message.format(text=text))
+        return Path(parts[::2], parts[1::2])
+
+
+@dataclass(frozen=True, slots=True)
+class _Leg:
+    """One step of a path: from a tensor to the next, by an operator or by a recorded collective."""
+
+    source: str
+    step: str
+    target: str
+    event: Event | None
+
+
+class _Slot(NamedTuple):
+    """A column of the figure, or the gap between two, with its place."""
+
+    x: int
+    width: int
+
+    @property
+    def right(self) -> int:
+        return self.x + self.width
+
+    @property
+    def center_x(self) -> int:
+        return self.x + self.width // 2
+
+
+def journey(run: RunLike, wholes: Mapping[str, Tensor], forward: str, backward: str) -> Drawing:
+    """Draw the way of the tensors through a run, forward above and backward below, a tensor above its gradient.
+
+    Args:
+        run: a run whose ranks each returned a dict of the tensors that the paths name. Weight gradients in it, such as
+            ``dW1``, are shown at the operators ``@ W1ᵀ`` that they belong to.
+        wholes: the whole tensors by the same names; of contributions such as G the whole that they add up to.
+        forward: the path of the values, such as ``"X → @ W → Y"``; a collective is named by its kind, ``all_reduce``,
+            and stands where the run recorded one.
+        backward: the path of the gradients, such as ``"dY → @ Wᵀ → G → all_reduce → dX"``.
+    """
+    canvas = Canvas()
+    drawn = Journey(run, wholes, forward, backward)
+    right, bottom = drawn.draw(canvas, MARGIN, MARGIN)
+    return canvas.drawing(
+        right + MARGIN, bottom + MARGIN, _("The way of the tensors: {sentence}.").format(sentence=drawn.description())
+    )
+
+
+def backward_pair(column: RunLike, row: RunLike, wholes: Mapping[str, Tensor]) -> Drawing:
+    """Draw the column layer and the row layer side by side, each forward above and backward below.
+
+    Args:
+        column: a run of the column layer whose ranks each returned a dict with X, Y, dY, dW, G and dX.
+        row: a run of the row layer whose ranks each returned a dict with X, Z, Y, dY, dW and dX.
+        wholes: the whole tensors by these names; of the contributions G it is dX, of the partial sums Z it is Y.
+    """
+    left = Journey(column, wholes, "X → @ W → Y", "dY → @ Wᵀ → G → all_reduce → dX")
+    right = Journey(row, wholes, "X → @ W → Z → all_reduce → Y", "dY → @ Wᵀ → dX")
+    canvas = Canvas()
+    x, bottoms, alts = MARGIN, [], []
+    for shown, title in ((left, _("Column parallel")), (right, _("Row parallel"))):
+        canvas.text(x, middle(MARGIN + _TITLE // 2 - 4, "name"), title, "label")
+        end, bottom = shown.draw(canvas, x, MARGIN + _TITLE)
+        alts.append(f"{title}: {shown.description()}")
+        bottoms.append(bottom)
+        x = end + _PANEL
+    return canvas.drawing(x - _PANEL + MARGIN, max(bottoms) + MARGIN, _("{sentence}.").format(sentence="; ".join(alts)))
+
+
+class Journey:
+    """The layout of one journey: its columns and gaps, and a lane for each rank and direction."""
+
+    def __init__(self, run: RunLike, wholes: Mapping[str, Tensor], forward: str, backward: str) -> None:
+        self.outputs = list(run.outputs)
+        self.ranks = len(self.outputs)
+        check_ranks(self.ranks)
+        self.paths = {"forward": Path.of(forward), "backward": Path.of(backward)}
+        self.legs = {phase: _legs(path, run.trace, phase) for phase, path in self.paths.items()}
+        self.operands: dict[str, Operand] = {}
+        for phase, path in self.paths.items():
+            for name in path.tensors:
+                self.operands[name] = _operand(name, self.outputs, wholes, gradient=phase == "backward")
+        self.tiles = {
+            step: f"d{step[2:-1]}"
+            for step in self.paths["backward"].steps
+            if step.startswith("@ ") and step.endswith("ᵀ") and f"d{step[2:-1]}" in self.outputs[0]
+        }
+        widest = max(shown.columns for shown in self.operands.values())
+        self.scale = min(_WIDTH / 4, 2 * _WIDTH / widest)
+        self.order = self._order()
+
+    def _order(self) -> list[str]:
+        """The columns from left to right: the forward's tensors, and among them what only backward has."""
+        columns = list(self.paths["forward"].tensors)
+        place = 0
+        for name in reversed(self.paths["backward"].tensors):
+            if name[1:] in columns:
+                place = columns.index(name[1:]) + 1
+            else:
+                columns.insert(place, name)
+                place += 1
+        return columns
+
+    def _column(self, name: str) -> int:
+        return self.order.index(name if name in self.order else name[1:])
+
+    def _grid(self, shown: Operand, height: int) -> Grid:
+        return Grid(self.scale, height / shown.rows, None)
+
+    def draw(self, canvas: Canvas, x: int, y: int) -> tuple[int, int]:
+        """Draw the journey with its corner at x, y; return its right and its lower end."""
+        columns, gaps = self._slots(x + _HEAD)
+        right = columns[-1].right + _PAD + 4
+        titles = {"forward": _("forward →"), "backward": _("← backward")}
+        for phase, legs in self.legs.items():
+            canvas.text(x, middle(y + _TITLE // 2 - 4, "label"), titles[phase], "label")
+            y += _TITLE
+            lanes = self._draw_lanes(canvas, x, y, right, phase, columns, gaps)
+            self._draw_silences(canvas, x, right, lanes, [leg for leg in legs if leg.event], gaps)
+            for leg in legs:
+                if leg.event is not None:
+                    self._draw_bar(canvas, leg, gaps, lanes)
+            y = lanes[-1].bottom + _SECTION
+        return right, y - _SECTION
+
+    def _slots(self, x: int) -> tuple[list[_Slot], list[_Slot]]:
+        """Where the columns and the gaps between them are."""
+        bars, labels = set(), dict.fromkeys(range(len(self.order) - 1), "")
+        for legs in self.legs.values():
+            for leg in legs:
+                gap = self._gap(leg)
+                if leg.event is not None:
+                    bars.add(gap)
+                else:
+                    labels[gap] = max(labels[gap], self._label(leg.step, self.ranks - 1), key=len)
+        columns, gaps = [], []
+        for index in range(len(self.order)):
+            width = max(self._width(name) for name in self.operands if self._column(name) == index)
+            columns.append(_Slot(x, width))
+            x += width
+            if index < len(self.order) - 1:
+                tiles = [
+                    leg.step for leg in self.legs["backward"] if leg.step in self.tiles and self._gap(leg) == index
+                ]
+                room = _BAR + 2 * _ARROW if index in bars else text_width(labels[index], "label") + 22
+                room = max(room, *(self._tile_width(step, 0) + 16 for step in tiles), 0)
+                gaps.append(_Slot(x, room))
+                x += gaps[-1].width
+        return columns, gaps
+
+    def _width(self, name: str) -> int:
+        shown = self.operands[name]
+        frame = _FRAME if shown.layout is PARTIAL else 0
+        wide = round(shown.columns * self.scale) + 2 * frame + 2 * TWIN
+        if shown.layout is PARTIAL:
+            return max(wide, text_width(subscripted(name, 0), "name") + 8 + pill_width(sum_text(0, self.ranks)))
+        return max(wide, text_width(subscripted(name, 0), "name"))
+
+    def _tile_width(self, step: str, rank: int) -> int:
+        return text_width(subscripted(typeset(self.tiles[step]), rank), "name") + 14
+
+    def _gap(self, leg: _Leg) -> int:
+        """The gap in which a step stands: of those that it spans, a collective's is next to what it changes."""
+        first, last = sorted((self._column(leg.source), self._column(leg.target)))
+        if leg.event is not None:
+            return first
+        taken = {
+            min(self._column(other.source), self._column(other.target))
+            for legs in self.legs.values()
+            for other in legs
+            if other.event is not None
+        }
+        return next(gap for gap in range(last - 1, first - 1, -1) if gap not in taken)
+
+    def _label(self, step: str, rank: int) -> str:
+        """The operator's label; a weight that is cut carries the rank."""
+        name = step.removeprefix("@ ").removesuffix("ᵀ")
+        if not step.startswith("@ "):
+            return step
+        return f"@ {subscripted(typeset(name), rank)}{'ᵀ' if step.endswith('ᵀ') else ''}"
+
+    def _draw_lanes(
+        self,
+        canvas: Canvas,
+        x: int,
+        y: int,
+        right: int,
+        phase: str,
+        columns: Sequence[_Slot],
+        gaps: Sequence[_Slot],
+    ) -> list[Box]:
+        lanes = []
+        for rank in range(self.ranks):
+            opened = self.ranks <= _OPEN or rank == 0
+            height = 2 * _PAD + _LABEL + _HEIGHT + 2 * (_FRAME + TWIN) if opened else _STRIP + 2 * (4 + TWIN)
+            lane = Box(x, y, right - x, height)
+            draw_lane(canvas, lane, rank, _HEAD)
+            center_y = lane.bottom - _PAD - _FRAME - TWIN - _HEIGHT // 2 if opened else lane.center_y
+            for name in self.paths[phase].tensors:
+                self._draw_tensor(canvas, name, rank, columns[self._column(name)], center_y, opened)
+            for leg in self.legs[phase]:
+                self._draw_leg(canvas, leg, rank, columns, gaps, center_y, opened)
+            lanes.append(lane)
+            y = lane.bottom + (_GAP if self.ranks <= _OPEN else 5)
+        return lanes
+
+    def _draw_tensor(self, canvas: Canvas, name: str, rank: int, slot: _Slot, center_y: int, opened: bool) -> None:
+        shown = self.operands[name]
+        height, frame = (_HEIGHT, _FRAME) if opened else (_STRIP, 4)
+        width = round(shown.columns * self.scale)
+        x = slot.center_x - width // 2
+        grid = self._grid(shown, height)
+        draw_block(canvas, shown, rank, grid, x, center_y - height // 2, frame=frame)
+        if not opened:
+            return
+        local = shown.local_name(rank)
+        badge = sum_text(rank, self.ranks) if shown.layout is PARTIAL else ""
+        label = text_width(local, "name") + (8 + pill_width(badge) if badge else 0)
+        block = grid.box(x, 0, shown.blocks[rank])
+        start = min(max(block.center_x - label // 2, slot.x), slot.right - label)
+        line_y = center_y - height // 2 - _FRAME - TWIN - _LABEL // 2
+        canvas.name(start, middle(line_y, "name"), local)
+        if badge:
+            canvas.pill(start + text_width(local, "name") + 8, line_y, badge, rank)
+
+    def _draw_leg(
+        self,
+        canvas: Canvas,
+        leg: _Leg,
+        rank: int,
+        columns: Sequence[_Slot],
+        gaps: Sequence[_Slot],
+        center_y: int,
+        opened: bool,
+    ) -> None:
+        start, end = self._edge(leg.source, leg.target, columns), self._edge(leg.target, leg.source, columns)
+        gap = gaps[self._gap(leg)]
+        way = 1 if end > start else -1
+        color: Color = "neutral" if self.operands[leg.source].layout is REPLICATE and leg.event is None else rank
+        if leg.event is not None:
+            canvas.arrow(start + 5 * way, gap.center_x - (_BAR // 2 + 3) * way, center_y, rank)
+            canvas.arrow(gap.center_x + (_BAR // 2 + 3) * way, end - 5 * way, center_y, "neutral")
+            return
+        canvas.arrow(start + 5 * way, end - 5 * way, center_y, color)
+        if not opened:
+            return
+        canvas.text(gap.center_x, center_y - 11, self._label(leg.step, rank), "label", "c")
+        if leg.step in self.tiles:
+            width = self._tile_width(leg.step, rank)
+            tile = Box(gap.center_x - width // 2, center_y + 15, width, 28)
+            canvas.box("block", tile, rank)
+            canvas.box("twin", tile.grown(4), rank)
+            name = subscripted(typeset(self.tiles[leg.step]), rank)
+            canvas.name(tile.x + 9, middle(tile.center_y - 2, "name"), name)
+
+    def _edge(self, name: str, other: str, columns: Sequence[_Slot]) -> int:
+        """Where an arrow from or to this tensor begins: the side that faces the other."""
+        shown, slot = self.operands[name], columns[self._column(name)]
+        half = round(shown.columns * self.scale) // 2 + TWIN * shown.gradient
+        if shown.layout is PARTIAL:
+            half += _FRAME
+        return slot.center_x + (half if self._column(other) > self._column(name) else -half)
+
+    def _draw_silences(
+        self,
+        canvas: Canvas,
+        x: int,
+        right: int,
+        lanes: Sequence[Box],
+        crossing: Sequence[_Leg],
+        gaps: Sequence[_Slot],
+    ) -> None:
+        """Mark the gaps between lanes where nothing crosses: all of it, or the stretches beside the bars."""
+        if self.ranks > _OPEN:
+            return
+        bars = sorted(gaps[self._gap(leg)].center_x for leg in crossing)
+        edges = [x, *bars, right]
+        widest = max(range(len(edges) - 1), key=lambda index: edges[index + 1] - edges[index])
+        left, end = edges[widest] + _BAR // 2 * (widest > 0), edges[widest + 1] - _BAR // 2 * (widest < len(bars))
+        for upper, lower in pairwise(lanes):
+            draw_silence(canvas, Box(left, upper.bottom, end - left, lower.y - upper.bottom), _("nothing crosses"))
+
+    def _draw_bar(self, canvas: Canvas, leg: _Leg, gaps: Sequence[_Slot], lanes: Sequence[Box]) -> None:
+        assert leg.event is not None
+        center_x = gaps[self._gap(leg)].center_x
+        top, bottom = lanes[leg.event.ranks[0]].y + 4, lanes[leg.event.ranks[-1]].bottom - 4
+        canvas.rounded("bar", Box(center_x - _BAR // 2, top, _BAR, bottom - top), 10)
+        size = _("{bytes} bytes").format(bytes=leg.event.payload_bytes)
+        name = NAMES[leg.event.kind]
+        text = f"{name}, {size}" if text_width(f"{name}, {size}", "label") <= bottom - top - 16 else name
+        canvas.upright(center_x, (top + bottom) // 2, text, "label", "w")
+
+    def description(self) -> str:
+        """The journey in words, for a text alternative."""
+        sentences = []
+        for phase, path in self.paths.items():
+            tensors = ", ".join(self.operands[name].description() for name in path.tensors)
+            events = [NAMES[leg.event.kind] for leg in self.legs[phase] if leg.event is not None]
+            if events:
+                crossing = ngettext(
+                    "one collective crosses the ranks: {events}",
+                    "{n} collectives cross the ranks: {events}",
+                    len(events),
+                ).format(n=len(events), events=", ".join(events))
+            else:
+                crossing = _("nothing crosses the ranks")
+            message = (
+                _("forward on {ranks} ranks, {tensors}; {crossing}")
+                if phase == "forward"
+                else _("backward, {tensors}; {crossing}")
+            )
+            sentences.append(message.format(ranks=self.ranks, tensors=tensors, crossing=crossing))
+        return "; ".join(sentences)
+
+
+def _legs(path: Path, trace: Sequence[Event], phase: str) -> list[_Leg]:
+    """The steps of a path, each collective with the event that the run recorded."""
+    recorded = [event for event in trace if event.phase == phase and event.kind != "barrier"]
+    expected = [step for step in path.steps if step in NAMES]
+    if [event.kind for event in recorded] != expected:
+        message = _("{phase}, the path has the collectives {expected}, and the run recorded {came}.")
+        came = [event.kind for event in recorded]
+        raise ValueError(message.format(phase=phase, expected=expected, came=came))
+    events = iter(recorded)
+    return [
+        _Leg(source, step, target, next(events) if step in NAMES else None)
+        for source, step, target in zip(path.tensors, path.steps, path.tensors[1:], strict=False)
+    ]
+
+
+def _operand(
+    name: str, outputs: Sequence[Mapping[str, Tensor]], wholes: Mapping[str, Tensor], gradient: bool
+) -> Operand:
+    """A named tensor on the ranks, its layout recognised from the numbers."""
+    from tpviz.layouts import recognise  # brings PyTorch's DTensor along
+
+    if not all(isinstance(output, Mapping) and name in output for output in outputs) or name not in wholes:
+        message = _("the path names {name}: each rank must return it in a dict, and it must be among the wholes.")
+        raise ValueError(message.format(name=name))
+    parts = [output[name] for output in outputs]
+    placement = recognise(parts, wholes[name])
+    if placement is None:
+        message = _(
+            "what the ranks returned as {name} is not the whole: no replicas, no shards, no partial sums of it."
+        )
+        raise ValueError(message.format(name=name))
+    shown = operand(name, parts, read_layout(placement, name), len(parts))
+    return replace(shown, gradient=gradient)
