@@ -26,7 +26,10 @@ pictures = [f"<img alt='{n}' src='data:image/svg+xml,{svg.format(n=n)}'>" for n 
 slider, picture = ipywidgets.IntSlider(max=5, description="ready"), ipywidgets.HTML(pictures[0])
 slider.observe(lambda change: setattr(picture, "value", pictures[change["new"] % 2]), "value")
 ipywidgets.VBox([slider, picture])"""
-WIDGETS = ("column_entry", "row_entry", "work", "collectives")
+WIDGETS = (
+    *("column_entry", "row_entry", "work", "collectives"),
+    *("contributions", "paths", "copies", "both_layers", "mesh"),
+)
 PRESSES = 20
 WARM_UP = 3
 PAUSE = 0.1

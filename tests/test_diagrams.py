@@ -243,6 +243,8 @@ def notebook_figures(ranks: int) -> dict[str, Drawing]:
         "two cuts": diagrams.two_cuts(zero_run(ranks), column_run(ranks, X4)),
         "contributions": diagrams.contributions(contribution_run(ranks), dX, dY, entry=(0, 0)),
         "contributions, all": diagrams.contributions(contribution_run(ranks), dX, dY),
+        "compared": diagrams.compared(contribution_run(ranks), dX),
+        "compared, a factor": diagrams.compared([2 * dX] * ranks, dX),
         "layer pair": layer_pair(ranks),
         "branches": diagrams.branches(3, range(ranks), range(ranks), -12, range(ranks), range(ranks), 60),
     }
@@ -644,6 +646,20 @@ def test_every_number_of_the_branching_graph_is_given() -> None:
     shown = [word.text for word in figure.words if word.style == "digit"]
     assert sorted(shown) == sorted(["3", "6", "15", "90", "15", "6", "30", "31", "61"])
     assert [word.text for word in figure.words if word.style == "label"].count("· w₁ = 2") == 2
+
+
+def test_wrong_stands_beside_right_with_what_is_wrong_in_words() -> None:
+    figure = Figure(diagrams.compared([dX, 3 * dX], dX))
+    mine, theirs = (figure.boxes("block", color)[0] for color in ("r1", "neutral"))
+    assert figure.numbers(mine) == (3 * dX).tolist()
+    assert figure.numbers(theirs) == dX.tolist()
+    assert figure.says("All 12 entries are equal.")
+    assert "Every entry is 3 times what it should be" in figure.drawing.alt
+    wrong = dX.clone()
+    wrong[1, 2] += 9
+    figure = Figure(diagrams.compared([dX, wrong], dX))
+    (marked,) = figure.boxes("mark", "r1")
+    assert figure.numbers(marked, white=True) == [[wrong[1, 2].item()]]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -1121,6 +1137,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], list[str]]] = {
         ValueError,
         ["Y", "no shards"],
     ),
+    "wrong of another shape": (lambda: diagrams.compared([dX[:2]], dX), ValueError, ["dX", "2×4", "3×4"]),
     "a mesh with a remainder": (lambda: diagrams.mesh(tpviz.run(tp_and_dp, 4), tp=3), ValueError, ["3", "4"]),
     "a collective across the mesh": (
         lambda: diagrams.mesh(tpviz.run(lambda comm: comm.all_reduce(X), 4), tp=2),

@@ -11,9 +11,19 @@ import torch
 import tpviz
 from tpviz import widgets
 from tpviz.diagrams import Drawing
-from tpviz.example import X4, W, X
+from tpviz.example import X4, W, X, dY, dY4
 
-FACTORIES = (widgets.column_entry, widgets.row_entry, widgets.work, widgets.collectives)
+FACTORIES = (
+    widgets.column_entry,
+    widgets.row_entry,
+    widgets.work,
+    widgets.collectives,
+    widgets.contributions,
+    widgets.paths,
+    widgets.copies,
+    widgets.both_layers,
+    widgets.mesh,
+)
 each_factory = pytest.mark.parametrize("factory", FACTORIES, ids=lambda factory: factory.__name__)
 RANKS = (1, 2, 4, 8)
 
@@ -195,3 +205,56 @@ def test_collectives(collective, ranks):
     [event] = exchange.run.trace
     assert event.kind.replace("_", "") == collective.lower()
     assert widgets.draw_collective(exchange).alt.startswith(collective)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_contributions(ranks):
+    for row, column in itertools.product(range(3), range(4)):
+        found = widgets.compute_contributions(row, column, ranks)
+        assert torch.equal(sum(found.run.outputs), dY @ W.T)
+        values = ", ".join(str(int(part[row, column])) for part in found.run.outputs).replace("-", "−")
+        assert f"at [{row}, {column}] they are {values}," in widgets.draw_contributions(found).alt
+
+
+@pytest.mark.parametrize("x", [-2, 1, 3])
+@pytest.mark.parametrize("loss", widgets.COMBINATIONS)
+def test_whatever_the_loss_the_paths_add_up(loss, x):
+    found = widgets.compute_paths(loss, x)
+    assert found.values == [2 * x, 5 * x]
+    assert found.total == pytest.approx(sum(found.contributions), rel=1e-6)
+    products = [above * weight for above, weight in zip(found.upstream, found.weights, strict=True)]
+    assert found.contributions == pytest.approx(products, rel=1e-6)
+    h = 1e-3
+    loss_at = widgets.COMBINATIONS[loss]
+    ends = [loss_at(*(torch.tensor([2.0, 5.0], dtype=torch.float64) * (x + step))).item() for step in (h, -h)]
+    assert found.total == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-3)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_f_so_often(ranks):
+    assert torch.equal(sum(widgets.compute_copies(0, ranks).outputs), dY @ W.T)
+    for times in (1, 2, 3):
+        run = widgets.compute_copies(times, ranks)
+        assert all(torch.equal(out, dY @ W.T * ranks ** (times - 1)) for out in run.outputs)
+        assert len(run.trace) == times
+        if times > 1:
+            assert f"{ranks ** (times - 1)} times what it should be" in widgets.draw_copies(run).alt
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_both_layers(ranks):
+    column, row = widgets.compute_both_layers(ranks)
+    assert [(event.kind, event.phase) for event in column.trace] == [("all_reduce", "backward")]
+    assert [(event.kind, event.phase) for event in row.trace] == [("all_reduce", "forward")]
+    for run, dim in ((column, 1), (row, 0)):
+        assert torch.equal(torch.cat([out["dW"] for out in run.outputs], dim=dim), X.T @ dY)
+
+
+@pytest.mark.parametrize(("ranks", "tp"), list(itertools.product((4, 8), (1, 2, 4))))
+def test_mesh(ranks, tp):
+    run, _tp = widgets.compute_mesh(ranks, tp)
+    parts = torch.chunk(X4.T @ dY4, tp, dim=1)
+    assert all(torch.equal(out, parts[rank % tp]) for rank, out in enumerate(run.outputs))
+    assert {event.ranks for event in run.trace if event.phase == "gradients"} == {
+        tuple(range(first, ranks, tp)) for first in range(tp)
+    }

@@ -117,7 +117,7 @@ def _offset(mine: Tensor, theirs: Tensor, tolerance: float) -> tuple[float, ...]
 
 def number_text(number: float) -> str:
     """A number in a sentence: whole numbers without a point, a minus as wide as a plus."""
-    return f"{number:.6g}".replace("-", "−")
+    return f"{number + 0.0:.6g}".replace("-", "−")  # adding 0.0 makes a zero of −0
 
 
 def factor_text(factor: float) -> str:

@@ -1,6 +1,7 @@
 """Diagrams: SVG figures drawn from tensors that were computed and runs that were recorded (diagrams)."""
 
 from tpviz.diagrams.branching import branches
+from tpviz.diagrams.comparing import compared
 from tpviz.diagrams.contributing import contributions
 from tpviz.diagrams.dense import dense_backward
 from tpviz.diagrams.dividing import two_cuts
@@ -19,6 +20,7 @@ __all__ = [
     "branches",
     "collective",
     "column_parallel",
+    "compared",
     "concatenation",
     "contributions",
     "dense_backward",

@@ -25,8 +25,10 @@ from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.exchange import NAMES
 from tpviz.diagrams.grammar import MARGIN, TWIN, text_width
 from tpviz.diagrams.operands import (
+    COLUMNS,
     PARTIAL,
     REPLICATE,
+    ROWS,
     Operand,
     RunLike,
     check_ranks,
@@ -373,7 +375,7 @@ class Journey:
         """The journey in words, for a text alternative."""
         sentences = []
         for phase, path in self.paths.items():
-            tensors = ", ".join(self.operands[name].description() for name in path.tensors)
+            tensors = ", ".join(_described(self.operands[name]) for name in path.tensors)
             events = [NAMES[leg.event.kind] for leg in self.legs[phase] if leg.event is not None]
             if events:
                 crossing = ngettext(
@@ -390,6 +392,12 @@ class Journey:
             )
             sentences.append(message.format(ranks=self.ranks, tensors=tensors, crossing=crossing))
         return "; ".join(sentences)
+
+
+def _described(shown: Operand) -> str:
+    """Name, shape and layout, without the sizes of the parts."""
+    words = {REPLICATE: _("whole"), PARTIAL: _("partial sums"), ROWS: _("cut by rows"), COLUMNS: _("cut by columns")}
+    return f"{shown.name} ({shown.shape}, {words[shown.layout]})"
 
 
 def _legs(path: Path, trace: Sequence[Event], phase: str) -> list[_Leg]:

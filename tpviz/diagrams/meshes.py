@@ -11,9 +11,9 @@ from tpviz.diagrams.operands import RunLike, check_ranks
 from tpviz.i18n import _
 from tpviz.trace import Event
 
-_WIDTH, _HEIGHT = 168, 116
+_WIDTH, _HEIGHT = 156, 116
 """A rank's tile."""
-_ACROSS, _DOWN = 168, 96
+_ACROSS, _DOWN = 150, 96
 """The room for a bridge between two tiles."""
 _INTO = 6
 """How far a bridge reaches into the tiles that it joins."""
@@ -89,14 +89,14 @@ class _Mesh:
                     x = tile.x - self.across - _INTO
                     bridge = Box(x, tile.center_y - 30, self.across + 2 * _INTO, 60)
                     canvas.rounded("bar", bridge, 10)
-                    self._write(canvas, bridge, row, "w")
+                    self._write(canvas, bridge, row if place == 1 else None, "w")
                 if number and self.columns[place] in self.along:
                     bridge = Box(tile.x - 10, tile.y - _DOWN - _INTO, _WIDTH + 20, _DOWN + 2 * _INTO)
                     bridge = Box(bridge.x, bridge.center_y - 30, bridge.width, 60)
                     for x in (tile.center_x - 8, tile.center_x + 8):
                         canvas.line("rule", (x, tile.y - _DOWN + 3), (x, tile.y - 3))
                     canvas.box("node", bridge)
-                    self._write(canvas, bridge, self.columns[place], "")
+                    self._write(canvas, bridge, self.columns[place] if number == 1 else None, "")
         last = self._tile(len(self.rows) - 1, len(self.columns) - 1, left, top)
         return canvas.drawing(last.right + MARGIN + 10, last.bottom + MARGIN, self._alt())
 
@@ -106,8 +106,9 @@ class _Mesh:
     def _tile(self, row: int, column: int, left: int, top: int) -> Box:
         return Box(left + column * (_WIDTH + self.across), top + row * (_HEIGHT + _DOWN), _WIDTH, _HEIGHT)
 
-    def _write(self, canvas: Canvas, bridge: Box, group: tuple[int, ...], color: str) -> None:
-        words = self._words(group)
+    def _write(self, canvas: Canvas, bridge: Box, group: tuple[int, ...] | None, color: str) -> None:
+        """Write on a group's first bridge; its others, of the same collective, say nothing again."""
+        words = [] if group is None else self._words(group)
         y = bridge.center_y - len(words) * _LINE // 2
         for word in words:
             canvas.text(bridge.center_x, middle(y + _LINE // 2, "label"), word, "label", "c", color)
