@@ -227,6 +227,13 @@ def test_what_only_a_session_can_use_is_dropped():
     assert nb.cells[0].execution_count == 7, "the argument is left alone"
 
 
+def test_a_folded_cell_hides_its_source_only():
+    nb = notebooks.normalised(new_notebook(cells=[code("x", tags=["folded"]), code("y")]))
+    assert nb.cells[0].metadata == {"tags": ["folded"], "jupyter": {"source_hidden": True}}
+    assert "jupyter" not in nb.cells[1].metadata
+    assert notebooks.from_text(notebooks.to_text(nb), nb) == nb
+
+
 def test_stored_as_text_that_diffs_well():
     stored = notebooks.dumps(notebooks.normalised(new_notebook(cells=[text("Größe ≥ 2\nzwei")])))
     assert stored.endswith("}\n")

@@ -15,7 +15,8 @@ its first words, and then keeps it.
 
 Tags: `C05` is a claim of notebooks/claims.toml, which the cell asserts; `exercise:ID` is a code cell that is filled
 with the stub of `tpviz.exercises.get(ID)`, `solution:ID` a cell of text that is filled with its hints and solution,
-folded; `raises-exception` is a code cell that ends in an error on purpose.
+folded; `raises-exception` is a code cell that ends in an error on purpose; the source of a code cell that is `folded`
+is shown after a click only.
 """
 
 import argparse
@@ -165,6 +166,8 @@ def normalised(nb: NotebookNode) -> NotebookNode:
         metadata: dict[str, Any] = {}
         if names := tags(cell):
             metadata["tags"] = sorted(set(names))
+        if "folded" in names:
+            metadata["jupyter"] = {"source_hidden": True}
         if slide := cell.metadata.get("slideshow", {}).get("slide_type"):
             metadata["slideshow"] = {"slide_type": slide}
         cell.metadata = nbformat.from_dict(metadata)
