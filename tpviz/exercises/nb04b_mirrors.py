@@ -112,7 +112,7 @@ def _gradient_cases() -> list[Case]:
 
 
 def backward_of_g(comm, dY):
-    """The gradient of this rank's partial sum; dY is the sum's. The loss counts once."""
+    """This rank's partial sum: its gradient. dY is the sum's; the loss counts once."""
     return dY  # hole
 
 
