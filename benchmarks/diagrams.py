@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 import tpviz
-from tpviz import diagrams
+from tpviz import diagrams, widgets
 from tpviz.communicator import Communicator
 from tpviz.diagrams import Drawing
-from tpviz.example import X4, W, X
+from tpviz.example import X4, W, X, dY
 from tpviz.layouts import Replicate, Shard, distribute
 
 BOUND = 2.0
@@ -33,6 +33,10 @@ def figures(ranks: int) -> dict[str, Callable[[], Drawing]]:
     row = tpviz.run(lambda comm: x_columns[comm.rank] @ w_rows[comm.rank], ranks)
     zero = tpviz.run(lambda comm: x_rows[comm.rank] @ W, ranks)
     y, products = X @ W, X[0] * W[:, 1]
+    parts = tpviz.run(lambda comm: tpviz.shard(dY, 1, comm) @ tpviz.shard(W, 1, comm).T, ranks)
+    dx, dw = dY @ W.T, X.T @ dY
+    layers, mesh = widgets.compute_both_layers(ranks), widgets.compute_mesh(ranks, 2)
+    numbers = [float(rank) for rank in range(ranks)]
 
     def exchanged(program: Callable[[Communicator, Tensor], Tensor], length: int = 2) -> Callable[[], Drawing]:
         given = [torch.arange(length, dtype=torch.float32) + 10 * rank for rank in range(ranks)]
@@ -50,6 +54,12 @@ def figures(ranks: int) -> dict[str, Callable[[], Drawing]]:
         "concatenation": lambda: diagrams.concatenation(column, y),
         "summation": lambda: diagrams.summation(row, y, entry=(0, 1)),
         "two_cuts": lambda: diagrams.two_cuts(zero, column_4),
+        "dense_backward": lambda: diagrams.dense_backward(X, W, y, dx, dw, dY),
+        "contributions": lambda: diagrams.contributions(parts, dx, dY, entry=(0, 0)),
+        "compared": lambda: diagrams.compared(parts, dx),
+        "branches": lambda: diagrams.branches(3, numbers, numbers, 90, numbers, numbers, 60),
+        "backward_pair": lambda: widgets.draw_both_layers(layers),
+        "mesh": lambda: widgets.draw_mesh(mesh),
         "all_gather": exchanged(lambda comm, x: comm.all_gather(x)),
         "all_reduce": exchanged(lambda comm, x: comm.all_reduce(x)),
         "reduce_scatter": exchanged(lambda comm, x: comm.reduce_scatter(x), length=ranks),
