@@ -18,8 +18,11 @@ ORDER = [
     {"trace"},
     {"communicator"},
     {"sharding", "moving", "streams", "workers", "captured", "diagnosis", "differences"},
-    {"simulated", "operators"},
-    {"running", "layers", "layouts", "replicas"},
+    {"simulated", "operators", "costs"},
+    {"running", "layers", "layouts", "replicas", "rules"},
+    {"conversions"},
+    {"planner"},
+    {"plans"},
     {"diagrams", "charts"},
     {"exercises", "widgets"},
 ]

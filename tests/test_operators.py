@@ -158,6 +158,7 @@ ADJOINTS = {
     "gather": (lambda x, comm, dim: tpviz.gather_from_region(x, comm, dim), True, False),
     "gather, sharded": (lambda x, comm, dim: tpviz.gather_from_region(x, comm, dim, "sharded"), True, True),
     "reduce-scatter": (lambda x, comm, dim: tpviz.reduce_scatter_to_region(x, comm, dim), True, True),
+    "all-to-all": (lambda x, comm, dim: tpviz.all_to_all_region(x, comm, 1 - dim, dim), True, True),
 }
 
 
@@ -177,7 +178,7 @@ def numbers(seed, shape):
 )
 def test_the_adjoint_identity(name, ranks, rows, columns, dim, seed):
     operator, own_input, own_output = ADJOINTS[name]
-    shards = name.startswith("gather")
+    shards = name.startswith(("gather", "all"))
 
     def program(comm):
         x = numbers(seed + comm.rank * own_input * (not shards), (rows, columns))
@@ -194,6 +195,20 @@ def test_the_adjoint_identity(name, ranks, rows, columns, dim, seed):
     left = sum(forward) if own_output else forward[0]
     right = sum(backward) if own_input else backward[0]
     assert left == right
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_one_cut_turned_into_the_other_and_the_gradient_turned_back(ranks):
+    def program(comm):
+        rows = tpviz.shard(W1, 0, comm).requires_grad_()
+        columns = tpviz.all_to_all_region(rows, comm, split_dim=1, concat_dim=0)
+        columns.backward(tpviz.shard(3 * W1, 1, comm))
+        return columns, rows.grad
+
+    run = tpviz.run(program, ranks=ranks)
+    assert torch.equal(torch.cat([output[0] for output in run.outputs], dim=1), W1)
+    assert torch.equal(torch.cat([output[1] for output in run.outputs], dim=0), 3 * W1)
+    assert [(event.kind, event.phase) for event in run.trace] == [("all_to_all", "forward"), ("all_to_all", "backward")]
 
 
 @pytest.mark.parametrize("consumer", ["", "both", None, 1])

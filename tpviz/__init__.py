@@ -11,6 +11,7 @@ from tpviz.differences import Difference, difference
 from tpviz.errors import CallSiteWarning, CollectiveMismatch, RankError
 from tpviz.layers import ColumnParallelLinear, RowParallelLinear
 from tpviz.operators import (
+    all_to_all_region,
     copy_to_region,
     gather_from_region,
     reduce_from_region,
@@ -38,6 +39,7 @@ __all__ = [
     "RowParallelLinear",
     "Run",
     "Trace",
+    "all_to_all_region",
     "check_replicated",
     "copy_to_region",
     "difference",

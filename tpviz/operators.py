@@ -45,7 +45,7 @@ def reduce_from_region(x: Tensor, comm: Communicator, consumer: str = "replicate
     """
     check_tensor("reduce_from_region", x)
     check_reduction("sum", x)
-    return _reduce(x, _Link(comm, call_site(), "forward", None, _check_consumer(consumer)))
+    return _reduce(x, _Link(comm, call_site(), "forward", sharded=_check_consumer(consumer)))
 
 
 def scatter_to_region(x: Tensor, comm: Communicator, dim: int = -1) -> Tensor:
@@ -65,7 +65,8 @@ def gather_from_region(x: Tensor, comm: Communicator, dim: int = -1, consumer: s
     computation of its own, the ranks' gradients add up first.
     """
     check_tensor("gather_from_region", x)
-    return _gather(x, _Link(comm, call_site(), "forward", dimension("dim", dim, x), _check_consumer(consumer)))
+    along = dimension("dim", dim, x)
+    return _gather(x, _Link(comm, call_site(), "forward", along, sharded=_check_consumer(consumer)))
 
 
 def reduce_scatter_to_region(x: Tensor, comm: Communicator, dim: int = 0) -> Tensor:
@@ -76,6 +77,17 @@ def reduce_scatter_to_region(x: Tensor, comm: Communicator, dim: int = 0) -> Ten
     check_tensor("reduce_scatter_to_region", x)
     check_reduction("sum", x)
     return _reduce_scatter(x, _Link(comm, call_site(), "forward", dimension("dim", dim, x)))
+
+
+def all_to_all_region(x: Tensor, comm: Communicator, split_dim: int, concat_dim: int) -> Tensor:
+    """All-to-all forward, all-to-all with the dimensions swapped backward (Megatron-LM, ``mappings.all_to_all``).
+
+    ``x`` is this rank's shard along ``concat_dim``; the result is its shard along ``split_dim``. Each rank sends each
+    other one a piece, so the pieces' gradients go back the same way.
+    """
+    check_tensor("all_to_all_region", x)
+    dims = dimension("split_dim", split_dim, x), dimension("concat_dim", concat_dim, x)
+    return _all_to_all(x, _Link(comm, call_site(), "forward", *dims))
 
 
 def _check_consumer(consumer: object) -> bool:
@@ -93,16 +105,17 @@ class _Link(NamedTuple):
     site: Site
     phase: str
     dim: int | None = None
+    other_dim: int | None = None
     sharded: bool = False
 
     def back(self) -> _Link:
         """Return the link of the backward, which belongs to the forward's line."""
-        return _Link(self.comm, self.site, "backward", self.dim, self.sharded)
+        return self._replace(phase="backward")
 
 
 def _collective(kind: str, x: Tensor, link: _Link, needs_grad: bool) -> Tensor:
-    reduction = None if kind == "all_gather" else "sum"
-    mine = call(kind, x, link.phase, link.site, reduction, link.dim, needs_grad=needs_grad)
+    reduction = None if kind in ("all_gather", "all_to_all") else "sum"
+    mine = call(kind, x, link.phase, link.site, reduction, link.dim, link.other_dim, needs_grad=needs_grad)
     return link.comm._exchange(mine)  # type: ignore[no-any-return]
 
 
@@ -140,6 +153,12 @@ def _reduce_scatter(x: Tensor, link: _Link) -> Tensor:
     if _wanted(x):
         return _ReduceScatter.apply(x, link)  # type: ignore[no-any-return, no-untyped-call]
     return _collective("reduce_scatter", x, link, False)
+
+
+def _all_to_all(x: Tensor, link: _Link) -> Tensor:
+    if _wanted(x):
+        return _AllToAll.apply(x, link)  # type: ignore[no-any-return, no-untyped-call]
+    return _collective("all_to_all", x, link, False)
 
 
 class _Copy(Function):
@@ -207,3 +226,17 @@ class _ReduceScatter(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         return _gather(grad, ctx.link.back()._replace(sharded=True)), None
+
+
+class _AllToAll(Function):
+    """All-to-all / all-to-all with the dimensions swapped."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, link: _Link) -> Tensor:
+        ctx.link = link
+        return _collective("all_to_all", x, link, True)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        link = ctx.link.back()
+        return _all_to_all(grad, link._replace(dim=link.other_dim, other_dim=link.dim)), None
