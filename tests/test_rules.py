@@ -188,6 +188,7 @@ DTENSOR["rms_norm"] = lambda x, w: F.rms_norm(x, (8,), w)
 # Where DTensor needs a collective, or has no rule, for what is right without one (in numbers, above), and why.
 ONLY_OURS = {
     ("layer_norm", Replicate(), Partial()): "DTensor reduces a norm's weight first; a partial weight is a plain factor",
+    ("embedding", Replicate(), Partial()): "DTensor reduces the table first; looking rows up is linear in the table",
 }
 
 # And the other way round, beyond what a replicated input cut in passing explains.
