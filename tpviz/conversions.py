@@ -1,0 +1,205 @@
+"""Conversions: from one placement to another, by which collective forward and backward, and at what price (layouts)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+
+from tpviz.chunking import chunk_sizes
+from tpviz.communicator import Communicator
+from tpviz.costs import Link, collective_seconds
+from tpviz.i18n import N_, _
+from tpviz.operators import (
+    all_to_all_region,
+    copy_to_region,
+    gather_from_region,
+    reduce_from_region,
+    reduce_scatter_to_region,
+    scatter_to_region,
+)
+from tpviz.rules import PLACEMENTS, str_of
+from tpviz.sharding import own_slice
+from tpviz.tables import Table
+from tpviz.trace import wire_factor
+
+R, PARTIAL = Replicate(), Partial()
+
+
+class Flow(NamedTuple):
+    """How a tensor lies on the ranks on its way forward, and how its gradient lies on the way back."""
+
+    value: Placement
+    gradient: Placement
+
+    def __str__(self) -> str:
+        """Shard(1); where the gradient lies otherwise, both: "Replicate, gradient Partial"."""
+        if self.value == self.gradient or isinstance(self.value, Partial):
+            return str_of(self.value)
+        return _("{value}, gradient {gradient}").format(value=str_of(self.value), gradient=str_of(self.gradient))
+
+
+WHOLE = Flow(R, R)
+"""The same on every rank, used alike on every rank: its gradient is whole on each."""
+SHARED = Flow(R, PARTIAL)
+"""The same on every rank, used by each for a share of its own: the gradient is the sum of what they know of it."""
+ROWS, COLUMNS = Flow(Shard(0), Shard(0)), Flow(Shard(1), Shard(1))
+ADDENDS = Flow(PARTIAL, R)
+"""A partial sum on every rank. Every addend's gradient is the sum's."""
+FLOWS = (WHOLE, SHARED, ROWS, COLUMNS, ADDENDS)
+
+
+class Conversion(NamedTuple):
+    """A way from one flow to another: an operator, and the collectives that it takes in each direction."""
+
+    before: Flow
+    after: Flow
+    operator: str
+    """The function of tpviz that does it; "own_slice" cuts with nothing to add up afterwards."""
+    forward: str | None
+    backward: str | None
+    why: str
+
+    def kinds(self) -> tuple[str, ...]:
+        """The collectives, forward and backward."""
+        return tuple(kind for kind in (self.forward, self.backward) if kind is not None)
+
+    def payload(self, phase: str, shape: Sequence[int], itemsize: int, ranks: int) -> int:
+        """Return the bytes that the collective of a phase is about, as the trace counts them; 0 where there is none.
+
+        ``shape`` is the whole tensor's. An all-to-all is about what one rank has, the largest; all others about the
+        whole.
+        """
+        kind = self.forward if phase == "forward" else self.backward
+        if kind is None:
+            return 0
+        sizes = list(shape)
+        if kind == "all_to_all":
+            side = self.before.value if phase == "forward" else self.after.gradient
+            assert isinstance(side, Shard)
+            sizes[side.dim] = max(chunk_sizes(sizes[side.dim], ranks))
+        return prod(sizes) * itemsize
+
+    def wire_bytes(self, shape: Sequence[int], itemsize: int, ranks: int) -> float:
+        """Return the bytes that one rank sends, forward and backward together."""
+        return sum(
+            self.payload(phase, shape, itemsize, ranks) * wire_factor(kind, ranks)
+            for phase, kind in (("forward", self.forward), ("backward", self.backward))
+            if kind is not None
+        )
+
+    def seconds(self, shape: Sequence[int], itemsize: int, ranks: int, link: Link) -> float:
+        """Return how long the collectives take, forward and backward together, by the α–β model."""
+        return sum(
+            collective_seconds(kind, self.payload(phase, shape, itemsize, ranks), ranks, link)
+            for phase, kind in (("forward", self.forward), ("backward", self.backward))
+            if kind is not None
+        )
+
+    def apply(self, x: Tensor, comm: Communicator) -> Tensor:
+        """Do it, on one rank: ``x`` is what this rank holds of the tensor before; returns what it holds after."""
+        value, after = self.before.value, self.after.value
+        consumer = "sharded" if self.after.gradient == PARTIAL else "replicated"
+        match self.operator:
+            case "copy_to_region":
+                return copy_to_region(x, comm)
+            case "reduce_from_region":
+                return reduce_from_region(x, comm, consumer)
+            case "gather_from_region":
+                assert isinstance(value, Shard)
+                return gather_from_region(x, comm, value.dim, consumer)
+        assert isinstance(after, Shard)
+        match self.operator:
+            case "scatter_to_region":
+                return scatter_to_region(x, comm, after.dim)
+            case "reduce_scatter_to_region":
+                return reduce_scatter_to_region(x, comm, after.dim)
+            case "all_to_all_region":
+                assert isinstance(value, Shard)
+                return all_to_all_region(x, comm, after.dim, value.dim)
+        return own_slice(x, after.dim, comm)
+
+
+_COPY = N_("Nothing to do forward; backward, each rank knows a part of the gradient, and the parts are added.")
+_SLICE = N_("Each rank takes its slice; backward, the slices' gradients are put together for everybody.")
+_OWN_SLICE = N_("Each rank takes its slice, and hands back a gradient that is zero elsewhere: an addend.")
+_REDUCE = N_("The addends are summed; backward, the sum's gradient is each addend's, as it is.")
+_REDUCE_SHARED = N_("The addends are summed; backward, each rank knows a part of the sum's gradient: these are added.")
+_REDUCE_SCATTER = N_("The addends are summed, and each rank keeps its slice; backward, the slices are put together.")
+_GATHER = N_("The slices are put together; backward, each rank takes its slice of the gradient.")
+_GATHER_SHARED = N_("The slices are put together; backward, the parts of the gradient are added and cut again.")
+_EXCHANGE = N_("Each rank sends each other one a piece: cut one way becomes cut the other way; backward, they go back.")
+
+
+def _all() -> dict[tuple[Flow, Flow], Conversion]:
+    found = [
+        Conversion(WHOLE, SHARED, "copy_to_region", None, "all_reduce", _COPY),
+        Conversion(ADDENDS, WHOLE, "reduce_from_region", "all_reduce", None, _REDUCE),
+        Conversion(ADDENDS, SHARED, "reduce_from_region", "all_reduce", "all_reduce", _REDUCE_SHARED),
+        Conversion(ROWS, COLUMNS, "all_to_all_region", "all_to_all", "all_to_all", _EXCHANGE),
+        Conversion(COLUMNS, ROWS, "all_to_all_region", "all_to_all", "all_to_all", _EXCHANGE),
+    ]
+    for cut in (ROWS, COLUMNS):
+        found += [
+            Conversion(WHOLE, cut, "scatter_to_region", None, "all_gather", _SLICE),
+            Conversion(SHARED, cut, "own_slice", None, None, _OWN_SLICE),
+            Conversion(ADDENDS, cut, "reduce_scatter_to_region", "reduce_scatter", "all_gather", _REDUCE_SCATTER),
+            Conversion(cut, WHOLE, "gather_from_region", "all_gather", None, _GATHER),
+            Conversion(cut, SHARED, "gather_from_region", "all_gather", "reduce_scatter", _GATHER_SHARED),
+        ]
+    return {(each.before, each.after): each for each in found}
+
+
+CONVERSIONS = _all()
+"""Every conversion by one operator. Into addends nobody needs to go; from SHARED back to WHOLE there is no way, since
+a gradient that is whole on every rank would have to become a partial sum."""
+
+
+def conversion(before: Placement, after: Placement, consumer: str = "replicated") -> Conversion:
+    """Return the conversion between two placements.
+
+    Args:
+        before: what the tensor has, in the classic layout: its gradient is whole, or cut as it is.
+        after: what it shall have.
+        consumer: for a whole tensor, whether every rank goes on alike ("replicated") or with a share of its own
+            ("sharded"), as for the operators.
+    """
+    flows = {R: WHOLE, Shard(0): ROWS, Shard(1): COLUMNS, PARTIAL: ADDENDS}
+    for placement in (before, after):
+        if placement not in flows:
+            message = _("{placement!r} is no placement of a matrix; expected one of {known}.")
+            raise TypeError(message.format(placement=placement, known=", ".join(map(str_of, PLACEMENTS))))
+    if consumer not in ("replicated", "sharded"):
+        raise ValueError(_("consumer={consumer!r} is unknown: replicated or sharded.").format(consumer=consumer))
+    start, end = flows[before], flows[after]
+    if end == WHOLE and consumer == "sharded":
+        end = SHARED
+    if start == end:
+        return Conversion(start, end, "", None, None, N_("Nothing to do."))
+    if (start, end) not in CONVERSIONS:
+        message = _("there is no use in going from {before} to {after}: whoever takes addends takes {before} too.")
+        raise ValueError(message.format(before=str_of(before), after=str_of(after)))
+    return CONVERSIONS[start, end]
+
+
+def table(shape: Sequence[int], dtype: torch.dtype = torch.float32, ranks: int = 2, link: Link | None = None) -> Table:
+    """Return a table of every conversion: the collectives, their payload, what a rank sends, and with a link the time.
+
+    ``shape`` is the whole tensor's; bytes and seconds are of forward and backward together.
+    """
+    names = {"": "–", **{kind: kind for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")}}
+    headings = [_("from"), _("to"), _("forward"), _("backward"), _("payload"), _("wire, one rank")]
+    rows = []
+    for each in CONVERSIONS.values():
+        payload = sum(each.payload(phase, shape, dtype.itemsize, ranks) for phase in ("forward", "backward"))
+        kinds = [names[kind or ""] for kind in (each.forward, each.backward)]
+        wire = each.wire_bytes(shape, dtype.itemsize, ranks)
+        row = [str(each.before), str(each.after), *kinds, f"{payload} B", f"{wire:g} B"]
+        if link is not None:
+            row.append(f"{1e6 * each.seconds(shape, dtype.itemsize, ranks, link):.1f} µs")
+        rows.append(row)
+    return Table([*headings, _("time")] if link is not None else headings, rows)
