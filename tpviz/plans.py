@@ -1,4 +1,4 @@
-"""Plans: layouts for a network, with their price, the trace that they foretell, and the program that runs them (layouts).
+"""Plans: layouts for a network, their price, the trace that they foretell, and the program that runs them (layouts).
 
 ``plan`` searches for the cheapest; a plan explains itself edge by edge, and runs on any backend.
 """

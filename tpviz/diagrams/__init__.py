@@ -8,7 +8,7 @@ from tpviz.diagrams.dividing import two_cuts
 from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.exchange import collective
 from tpviz.diagrams.inner import inner_product
-from tpviz.diagrams.journey import backward_pair, journey
+from tpviz.diagrams.journey import backward_pair, journey, stepper
 from tpviz.diagrams.merging import concatenation, summation
 from tpviz.diagrams.meshes import mesh
 from tpviz.diagrams.products import column_parallel, matmul, row_parallel
@@ -31,6 +31,7 @@ __all__ = [
     "matrix",
     "mesh",
     "row_parallel",
+    "stepper",
     "summation",
     "two_cuts",
 ]

@@ -118,47 +118,77 @@ class _Text(svg.Element):
         return {**written, "transform": f"rotate(-90 {self.x} {self.y})"} if self.turned else written
 
 
+class _Group:
+    """What belongs together: paths of one class, texts, and single characters."""
+
+    def __init__(self) -> None:
+        self.paths: defaultdict[tuple[str, Color], list[str]] = defaultdict(list)
+        self.texts: list[svg.Element] = []
+        self.characters: defaultdict[tuple[str, str], list[tuple[str, int, int]]] = defaultdict(list)
+
+    def elements(self) -> list[svg.Element]:
+        """The SVG elements, the lowest layer first."""
+        texts = list(self.texts)
+        for (style, color), places in self.characters.items():
+            characters, xs, ys = zip(*places, strict=True)
+            texts.append(
+                _Text(
+                    text=html.escape("".join(characters), quote=False),
+                    class_=_classes(style, "c", color),
+                    x=" ".join(map(str, xs)),
+                    y=" ".join(map(str, ys)),
+                )
+            )
+        paths = sorted(self.paths.items(), key=lambda item: _LAYERS.index(item[0][0]))
+        return [*(_Path(class_=_path_class(*key), d="".join(subpaths)) for key, subpaths in paths), *texts]
+
+
 class Canvas:
     """A figure in the making: what is added to it is in px from the card's upper left corner."""
 
     def __init__(self) -> None:
-        self._paths: defaultdict[tuple[str, Color], list[str]] = defaultdict(list)
-        self._texts: list[svg.Element] = []
-        self._characters: defaultdict[tuple[str, str], list[tuple[str, int, int]]] = defaultdict(list)
+        self._groups = {0: _Group()}
+        self._group = self._groups[0]
+
+    def step(self, number: int) -> None:
+        """Let what follows belong to a step of the figure: a group of its own, which can be shown by itself."""
+        self._group = self._groups.setdefault(number, _Group())
 
     def box(self, layer: str, box: Box, color: Color = "") -> None:
         """Add a rectangle."""
         x, y, width, height = box
-        self._paths[layer, color].append(f"M{x} {y}h{width}v{height}h-{width}z")
+        self._group.paths[layer, color].append(f"M{x} {y}h{width}v{height}h-{width}z")
 
     def rounded(self, layer: str, box: Box, radius: int, color: Color = "") -> None:
         """Add a rectangle with round corners; a pill where the radius is half of its height."""
         x, y, width, height = box
         across, down, turn = width - 2 * radius, height - 2 * radius, f"a{radius} {radius} 0 0 1 "
-        self._paths[layer, color].append(
+        self._group.paths[layer, color].append(
             f"M{x + radius} {y}h{across}{turn}{radius} {radius}v{down}{turn}-{radius} {radius}"
             f"h-{across}{turn}-{radius}-{radius}v-{down}{turn}{radius}-{radius}z"
         )
 
     def line(self, layer: str, *points: tuple[int, int]) -> None:
         """Add a line through the points."""
-        self._paths[layer, ""].append("M" + "L".join(f"{x} {y}" for x, y in points))
+        self._group.paths[layer, ""].append("M" + "L".join(f"{x} {y}" for x, y in points))
 
     def arrow(self, x: int, to_x: int, y: int, color: Color = "") -> None:
         """Add a level arrow that ends at ``to_x``, grey or in a rank's colour."""
         back = -9 if to_x > x else 9
-        self._paths["arrow" if color == "" else "path", color].append(f"M{x} {y}H{to_x}m{back}-7l{-back} 7l{back} 7")
+        self._group.paths["arrow" if color == "" else "path", color].append(
+            f"M{x} {y}H{to_x}m{back}-7l{-back} 7l{back} 7"
+        )
 
     def rise(self, x: int, y: int, to_y: int) -> None:
         """Add an upright arrow that ends at ``to_y``."""
         back = 9 if to_y < y else -9
-        self._paths["arrow", ""].append(f"M{x} {y}V{to_y}m-7 {back}l7 {-back} 7 {back}")
+        self._group.paths["arrow", ""].append(f"M{x} {y}V{to_y}m-7 {back}l7 {-back} 7 {back}")
 
     def curve(self, start: tuple[int, int], end: tuple[int, int], color: Color) -> None:
         """Add an arrow that leaves and arrives level, and swings from one height to another between."""
         (x, y), (to_x, to_y) = start, end
         turn, back = (x + to_x) // 2, -9 if to_x > x else 9
-        self._paths["path", color].append(
+        self._group.paths["path", color].append(
             f"M{x} {y}C{turn} {y} {turn} {to_y} {to_x} {to_y}m{back}-7l{-back} 7l{back} 7"
         )
 
@@ -172,7 +202,7 @@ class Canvas:
     def badge(self, x: int, y: int, rank: int, radius: int = 22) -> None:
         """Add a rank's number on a disc in its colour."""
         turn = f"a{radius} {radius} 0 1 0 "
-        self._paths["solid", rank].append(f"M{x - radius} {y}{turn}{2 * radius} 0{turn}-{2 * radius} 0z")
+        self._group.paths["solid", rank].append(f"M{x - radius} {y}{turn}{2 * radius} 0{turn}-{2 * radius} 0z")
         style = "number" if radius >= 20 else "mini"
         on_solid = "w" if RANKS[rank].on_solid == CARD else ""
         self.character(str(rank), x, middle(y, style), style, on_solid)
@@ -180,7 +210,7 @@ class Canvas:
     def node(self, x: int, y: int, sign: str, radius: int) -> None:
         """Add a sign on a white disc: where paths meet."""
         turn = f"a{radius} {radius} 0 1 0 "
-        self._paths["node", ""].append(f"M{x - radius} {y}{turn}{2 * radius} 0{turn}-{2 * radius} 0z")
+        self._group.paths["node", ""].append(f"M{x - radius} {y}{turn}{2 * radius} 0{turn}-{2 * radius} 0z")
         self.character(sign, x, middle(y, "number"), "number")
 
     def pill(self, x: int, center_y: int, text: str, color: Color) -> int:
@@ -192,7 +222,7 @@ class Canvas:
 
     def text(self, x: int, y: int, text: str, style: str, anchor: Anchor = "", color: str = "") -> None:
         """Add a text whose baseline is at y."""
-        self._texts.append(
+        self._group.texts.append(
             _Text(text=html.escape(text, quote=False), class_=_classes(style, anchor, color), x=str(x), y=str(y))
         )
 
@@ -200,11 +230,13 @@ class Canvas:
         """Add a text centred on a place and read from below to above."""
         x = str(center_x + _BASELINES[style])
         escaped = html.escape(text, quote=False)
-        self._texts.append(_Text(text=escaped, class_=_classes(style, "c", color), x=x, y=str(center_y), turned=True))
+        self._group.texts.append(
+            _Text(text=escaped, class_=_classes(style, "c", color), x=x, y=str(center_y), turned=True)
+        )
 
     def character(self, character: str, x: int, y: int, style: str, color: str = "") -> None:
         """Add a single character centred on x; all of one class become one text."""
-        self._characters[style, color].append((character, x, y))
+        self._group.characters[style, color].append((character, x, y))
 
     def name(self, x: int, y: int, name: str) -> None:
         """Add a matrix's name; its subscript is set by hand, since few italics have subscript digits."""
@@ -222,29 +254,23 @@ class Canvas:
 
     def digits(self, text: str, xs: str, ys: str, color: str = "") -> None:
         """Add a matrix's numbers as one text, with the centre x and the baseline y of each character."""
-        self._texts.append(_Text(text=text, class_=_classes("digit", "c", color), x=xs, y=ys))
+        self._group.texts.append(_Text(text=text, class_=_classes("digit", "c", color), x=xs, y=ys))
 
     def drawing(self, width: int, height: int, alt: str) -> Drawing:
-        """Return the figure on its card."""
-        for (style, color), places in self._characters.items():
-            texts, xs, ys = zip(*places, strict=True)
-            self._texts.append(
-                _Text(
-                    text=html.escape("".join(texts), quote=False),
-                    class_=_classes(style, "c", color),
-                    x=" ".join(map(str, xs)),
-                    y=" ".join(map(str, ys)),
-                )
-            )
-        paths = sorted(self._paths.items(), key=lambda item: _LAYERS.index(item[0][0]))
-        ranks = max((color + 1 for _layer, color in self._paths if isinstance(color, int)), default=0)
+        """Return the figure on its card; each step's shapes and texts are a group that has its number."""
+        layers = {layer for group in self._groups.values() for layer in group.paths}
+        ranks = max((color + 1 for _layer, color in layers if isinstance(color, int)), default=0)
         elements: list[svg.Element] = [
             svg.Style(text=stylesheet(ranks)),
             svg.Rect(x=0.5, y=0.5, width=width - 1, height=height - 1, rx=8, class_=["card"]),
-            *(_Path(class_=_path_class(*key), d="".join(subpaths)) for key, subpaths in paths),
-            *self._texts,
+            *self._groups[0].elements(),
+            *(
+                svg.G(elements=group.elements(), data={"step": number})
+                for number, group in sorted(self._groups.items())
+                if number
+            ),
         ]
-        if ("hatch", "") in self._paths:
+        if ("hatch", "") in layers:
             elements.insert(1, _HATCH)
         root = svg.SVG(
             width=width,

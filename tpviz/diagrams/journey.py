@@ -37,6 +37,7 @@ from tpviz.diagrams.operands import (
     subscripted,
     typeset,
 )
+from tpviz.diagrams.stepping import Stepper
 from tpviz.i18n import _, ngettext
 from tpviz.trace import Event
 
@@ -127,6 +128,15 @@ def journey(run: RunLike, wholes: Mapping[str, Tensor], forward: str, backward: 
     )
 
 
+def stepper(run: RunLike, wholes: Mapping[str, Tensor], forward: str, backward: str) -> Stepper:
+    """Return the journey to step through, event by event; the arguments are those of `journey`."""
+    canvas = Canvas()
+    drawn = Journey(run, wholes, forward, backward)
+    right, bottom = drawn.draw(canvas, MARGIN, MARGIN, stepwise=True)
+    alt = _("The way of the tensors: {sentence}.").format(sentence=drawn.description())
+    return Stepper(canvas.drawing(right + MARGIN, bottom + MARGIN, alt), tuple(drawn.steps()))
+
+
 def backward_pair(column: RunLike, row: RunLike, wholes: Mapping[str, Tensor]) -> Drawing:
     """Draw the column layer and the row layer side by side, each forward above and backward below.
 
@@ -169,6 +179,47 @@ class Journey:
         widest = max(shown.columns for shown in self.operands.values())
         self.scale = min(_WIDTH / 4, 2 * _WIDTH / widest)
         self.order = self._order()
+        self._stepwise = False
+
+    def steps(self) -> list[str]:
+        """What happens at each step, in words: a tensor is there, an operator is applied, a collective is done."""
+        said = []
+        for phase, path in self.paths.items():
+            message = _("Forward. {tensor}.") if phase == "forward" else _("Backward. {tensor}.")
+            said.append(message.format(tensor=self._state(path.tensors[0])))
+            for leg in self.legs[phase]:
+                said.append(self._said(leg))
+        return said
+
+    def _state(self, name: str) -> str:
+        words = {
+            REPLICATE: _("{name} is whole on every rank"),
+            PARTIAL: _("{name} is a partial sum on every rank"),
+            ROWS: _("Each rank has its rows of {name}"),
+            COLUMNS: _("Each rank has its columns of {name}"),
+        }
+        return words[self.operands[name].layout].format(name=typeset(name))
+
+    def _said(self, leg: _Leg) -> str:
+        if leg.event is not None:
+            message = _("{collective}, {bytes} bytes. {tensor}.")
+            values = {"collective": NAMES[leg.event.kind], "bytes": leg.event.payload_bytes}
+            return message.format(tensor=self._state(leg.target), **values)
+        label = leg.step
+        if label.startswith("@ "):
+            name = label.removeprefix("@ ").removesuffix("ᵀ")
+            label = label.replace(name, typeset(name))
+        message = _("{operator}, on each rank. {tensor}. Nothing crosses.")
+        said = message.format(operator=label, tensor=self._state(leg.target))
+        if leg.step in self.tiles:
+            said += " " + _("{weight} stays where it is.").format(weight=typeset(self.tiles[leg.step]))
+        return said
+
+    def _step(self, canvas: Canvas, phase: str, target: str) -> None:
+        """Let what follows belong to the step that makes this tensor."""
+        if self._stepwise:
+            before = len(self.paths["forward"].tensors) if phase == "backward" else 0
+            canvas.step(1 + before + self.paths[phase].tensors.index(target))
 
     def _order(self) -> list[str]:
         """The columns from left to right: the forward's tensors, and among them what only backward has."""
@@ -188,8 +239,9 @@ class Journey:
     def _grid(self, shown: Operand, height: int) -> Grid:
         return Grid(self.scale, height / shown.rows, None)
 
-    def draw(self, canvas: Canvas, x: int, y: int) -> tuple[int, int]:
-        """Draw the journey with its corner at x, y; return its right and its lower end."""
+    def draw(self, canvas: Canvas, x: int, y: int, stepwise: bool = False) -> tuple[int, int]:
+        """Draw the journey with its corner at x, y, steps in groups if so asked; return its right and lower end."""
+        self._stepwise = stepwise
         columns, gaps = self._slots(x + _HEAD)
         right = columns[-1].right + _PAD + 4
         titles = {"forward": _("forward →"), "backward": _("← backward")}
@@ -200,7 +252,9 @@ class Journey:
             self._draw_silences(canvas, x, right, lanes, [leg for leg in legs if leg.event], gaps)
             for leg in legs:
                 if leg.event is not None:
+                    self._step(canvas, phase, leg.target)
                     self._draw_bar(canvas, leg, gaps, lanes)
+            canvas.step(0)
             y = lanes[-1].bottom + _SECTION
         return right, y - _SECTION
 
@@ -278,9 +332,12 @@ class Journey:
             draw_lane(canvas, lane, rank, _HEAD)
             center_y = lane.bottom - _PAD - _FRAME - TWIN - _HEIGHT // 2 if opened else lane.center_y
             for name in self.paths[phase].tensors:
+                self._step(canvas, phase, name)
                 self._draw_tensor(canvas, name, rank, columns[self._column(name)], center_y, opened)
             for leg in self.legs[phase]:
+                self._step(canvas, phase, leg.target)
                 self._draw_leg(canvas, leg, rank, columns, gaps, center_y, opened)
+            canvas.step(0)
             lanes.append(lane)
             y = lane.bottom + (_GAP if self.ranks <= _OPEN else 5)
         return lanes
