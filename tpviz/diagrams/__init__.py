@@ -11,11 +11,14 @@ from tpviz.diagrams.inner import inner_product
 from tpviz.diagrams.journey import backward_pair, journey, stepper
 from tpviz.diagrams.merging import concatenation, summation
 from tpviz.diagrams.meshes import mesh
+from tpviz.diagrams.planes import addends_map
 from tpviz.diagrams.products import column_parallel, matmul, row_parallel
+from tpviz.diagrams.routes import layout_path
 from tpviz.diagrams.side_by_side import matrices, matrix
 
 __all__ = [
     "Drawing",
+    "addends_map",
     "backward_pair",
     "branches",
     "collective",
@@ -26,6 +29,7 @@ __all__ = [
     "dense_backward",
     "inner_product",
     "journey",
+    "layout_path",
     "matmul",
     "matrices",
     "matrix",

@@ -23,9 +23,9 @@ Anchor = Literal["", "c", "e"]
 """Where a text's x is: at its start, its centre, its end."""
 
 _LAYERS = (
-    *("lane", "solid"),
+    *("lane", "solid", "shade", "rail"),
     *("absent", "frame", "hatch", "block", "partial", "twin", "mark"),
-    *("bar", "path", "pill", "thin", "rule", "arrow", "node"),
+    *("bar", "path", "pill", "thin", "rule", "arrow", "node", "tag"),
 )
 """From the lowest to the topmost; texts lie above them all."""
 
@@ -184,13 +184,17 @@ class Canvas:
         back = 9 if to_y < y else -9
         self._group.paths["arrow", ""].append(f"M{x} {y}V{to_y}m-7 {back}l7 {-back} 7 {back}")
 
-    def curve(self, start: tuple[int, int], end: tuple[int, int], color: Color) -> None:
-        """Add an arrow that leaves and arrives level, and swings from one height to another between."""
+    def curve(self, start: tuple[int, int], end: tuple[int, int], color: Color, bow: int = 0) -> None:
+        """Add an arrow that leaves and arrives level, and swings from one height to another between.
+
+        With ``bow`` it swings out so far to one side, past what lies between.
+        """
         (x, y), (to_x, to_y) = start, end
         turn, back = (x + to_x) // 2, -9 if to_x > x else 9
-        self._group.paths["path", color].append(
-            f"M{x} {y}C{turn} {y} {turn} {to_y} {to_x} {to_y}m{back}-7l{-back} 7l{back} 7"
+        first, second = (
+            (f"{x + bow} {y - bow}", f"{to_x - bow} {to_y - bow}") if bow else (f"{turn} {y}", f"{turn} {to_y}")
         )
+        self._group.paths["path", color].append(f"M{x} {y}C{first} {second} {to_x} {to_y}m{back}-7l{-back} 7l{back} 7")
 
     def frame(self, inner: Box, thickness: int, color: Color) -> None:
         """Add a box with the hatched frame of a partial sum around it."""
