@@ -423,6 +423,8 @@ def test_the_inner_product_shows_every_factor_product_and_share(ranks: int) -> N
         if size:
             (share,) = [box for box in figure.boxes("mark", f"r{rank}") if lane.holds(box)]
             assert figure.numbers(share) == [[run.outputs[rank][0, 1].item()]]
+            # Of 8 ranks, 4 have a share: there are 4 addends, not 8.
+            assert ranks == 1 or figure.says(f"Σ {rank + 1} of {min(ranks, 4)}")
         if ranks <= 2:
             products = [word for word in figure.words if word.style == "digit" and lane.holds(word.box)]
             lowest = max(word.box.y for word in products)
@@ -483,6 +485,18 @@ def test_two_cuts_show_one_output_in_equal_areas() -> None:
         assert figure.numbers(by_rows) == whole[2 * rank : 2 * rank + 2]
         assert figure.numbers(by_columns) == [row[4 * rank : 4 * rank + 4] for row in whole]
     assert len({area for pair in areas for area in pair}) == 1
+    assert figure.says("ZeRO-3 cuts X and Y by rows")
+    assert figure.says("Tensor parallel cuts W and Y by columns")
+    assert not figure.says("nothing to do")
+
+
+def test_two_cuts_name_the_output_and_say_who_has_nothing_to_do() -> None:
+    figure = Figure(diagrams.two_cuts(zero_run(8), column_run(8, X4)))
+    assert len([word for word in figure.words if word.text == "Y"]) == 2
+    assert figure.says("the ranks compute 8, 8, 8, 8, 0, 0, 0, 0 entries")
+    assert figure.says("and need their rows of X, and the whole W")
+    assert figure.says("4 ranks have nothing to do")
+    assert figure.says("each rank computes 4 × 1 = 4 entries")
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])

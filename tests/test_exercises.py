@@ -147,13 +147,9 @@ def test_any_way_to_the_right_value_is_right(merge):
 @pytest.mark.parametrize(
     "program",
     [
-        lambda comm, X, W, b: tpviz.run(lambda c: X @ W + b, ranks=1).outputs[0],
-        lambda comm, X, W, b: comm.all_reduce(
-            tpviz.shard(X, 1, comm) @ tpviz.shard(W, 0, comm) + (b if comm.rank == 0 else 0)
-        ),
-        lambda comm, X, W, b: comm.all_reduce(
-            tpviz.shard(X, 1, comm) @ tpviz.shard(W, 0, comm) + b * (comm.rank == comm.world_size - 1)
-        ),
+        lambda comm, Xi, Wi, b: comm.all_gather(Xi, dim=1) @ comm.all_gather(Wi, dim=0) + b,
+        lambda comm, Xi, Wi, b: comm.all_reduce(Xi @ Wi + (b if comm.rank == 0 else 0)),
+        lambda comm, Xi, Wi, b: comm.all_reduce(Xi @ Wi + b * (comm.rank == comm.world_size - 1)),
     ],
 )
 def test_a_bias_on_one_rank_is_right_without_a_remark(program):
@@ -230,8 +226,17 @@ def test_another_way_to_the_right_gradient_is_right_without_a_remark(name, answe
         ("01-owner", lambda row, column, columns, n: column % 2 if n == 2 else column % n, "dealt out"),
         ("01-weight", lambda X, weight, rank, n: X @ weight.chunk(n, 1)[rank].T, "dim 1"),
         ("01-weight", lambda X, weight, rank, n: X @ weight.chunk(n, 1)[rank], "dim 1, turned"),
-        ("02-part-of-x", lambda comm, X, W: comm.all_reduce(X @ tpviz.shard(W, 0, comm)), "whole"),
-        ("02-merge", lambda comm, X, W: torch.cat([X[:, :2] @ W[:2], X[:, 2:] @ W[2:]], dim=1), "concatenated"),
+        ("02-part-of-x", lambda comm, X, Wi: comm.all_reduce(X @ Wi), "whole"),
+        ("02-part-of-x", lambda comm, X, Wi: comm.all_reduce(X.chunk(comm.world_size, 1)[comm.rank] @ Wi), "blocks"),
+        (
+            "02-merge",
+            lambda comm, Xi, Wi: torch.cat([comm.broadcast(Xi @ Wi), comm.broadcast(Xi @ Wi, 1)], 1),
+            "concatenated",
+        ),
+        # The notebook's own matrices, as a learner finds them there: a rank has only its part of them.
+        ("02-merge", lambda comm, Xi, Wi: example.X @ example.W, "all of W"),
+        ("02-merge", lambda comm, Xi, Wi: comm.all_reduce(example.X @ example.W) / comm.world_size, "all of W"),
+        ("02-bias", lambda comm, Xi, Wi, b: example.X @ example.W + b, "all of W"),
         ("03-dx", lambda comm, W, dY: (dY @ W.T) * comm.world_size, "summed twice"),
         ("03-dx", lambda comm, W, dY: torch.cat([dY[:, :4] @ W[:, :4].T, dY[:, 4:] @ W[:, 4:].T], 1), "concatenated"),
         ("03-dw", lambda comm, X, dY: comm.all_gather(X.T @ tpviz.shard(dY, 1, comm)), "whole"),
@@ -246,8 +251,8 @@ def test_another_way_to_the_right_gradient_is_right_without_a_remark(name, answe
         ("05-dx-row", lambda comm, W, dY: (tpviz.shard(W, 0, comm) @ dY.T).T, "own part"),
         ("05-step", lambda comm, X, W, dY, lr: W - lr * X.T @ dY, "whole"),
         ("05b-mean", lambda comm, X, dY, tp: comm.all_reduce(X.T @ dY)[:, : dY.shape[1] // tp], None),
-        ("00-present", (64, 64.0), "stored"),
-        ("00-present", torch.tensor([64, 64]), "stored"),
+        ("00-present", (32, 32.0), "stored"),
+        ("00-present", torch.tensor([32, 32]), "stored"),
         ("00-arithmetic", " Column split ", "column split"),
     ],
 )
@@ -261,11 +266,13 @@ def test_recognised_by_what_it_computes(name, code, misconception):
     ("name", "answer"),
     [
         ("01-predict-messages", 0.0),
-        ("00-present", (128, 64)),
-        ("00-present", torch.tensor([128.0, 64.0])),
-        ("A-reduce-scatter", ((10,), [12])),
-        ("A-reduce-scatter", [torch.tensor([10]), torch.tensor([12])]),
+        ("00-present", (128, 32)),
+        ("00-present", torch.tensor([128.0, 32.0])),
+        ("A-reduce-scatter", ((31,), [42])),
+        ("A-reduce-scatter", [torch.tensor([31]), torch.tensor([42])]),
         ("00-arithmetic", "Equal"),
+        ("A-which", "AllReduce"),
+        ("A-which", "all-reduce "),
     ],
 )
 def test_the_same_value_in_another_form_is_right(name, answer):
@@ -279,14 +286,14 @@ def test_the_same_value_in_another_form_is_right(name, answer):
         ("01-predict-messages", False, "A plain number is needed, not False."),
         ("01-predict-messages", None, "A plain number is needed, not None."),
         ("01-predict-messages", [0], "A plain number is needed, not a list of 1."),
-        ("01-predict-messages", float("nan"), "nan is not it."),
-        ("01-predict-messages", -(10**50), "a very large number is not it."),
-        ("00-arithmetic", "nobody", "the text “nobody” is none of the choices: "),
+        ("01-predict-messages", float("nan"), "It is not nan."),
+        ("01-predict-messages", -(10**50), "It is not a very large number."),
+        ("00-arithmetic", "nobody", "“nobody” is not one of the choices: "),
         ("00-arithmetic", 2, "One of these words is needed, in quotes: "),
         ("00-present", [128], "An answer of the form […, …] is needed."),
         ("00-present", [True, 64], "An answer of the form […, …] is needed."),
         ("00-present", {128, 64}, "An answer of the form […, …] is needed."),
-        ("00-present", [128, -3], "[128, −3] is not it."),
+        ("00-present", [128, -3], "It is not [128, −3]."),
         ("A-reduce-scatter", [10, 12], "An answer of the form [[…], […]] is needed."),
     ],
 )
@@ -348,8 +355,9 @@ def test_a_float_is_no_rank():
 
 
 def test_what_is_said_of_a_rank():
-    def program(comm, X, W):
-        return X @ W if comm.rank == 0 else (X @ W).T
+    def program(comm, Xi, Wi):
+        result = comm.all_reduce(Xi @ Wi)
+        return result if comm.rank == 0 else result.T
 
     said = exercises.check("02-merge", program).text
     assert f"{TRIED}: what rank 1 returns has shape 8×3; it should be 3×8." in said
@@ -364,7 +372,7 @@ def test_an_exception_is_shown_with_the_learners_line():
     feedback = exercises.check("01-merge", fails)
     assert feedback.status == "wrong"
     first, second = feedback.sentences
-    assert first == f"{TRIED}, your code ended in IndexError: tuple index out of range"
+    assert first == f"{TRIED}, your code ended in IndexError: tuple index out of range."
     line = fails.__code__.co_firstlineno + 2
     assert re.fullmatch(
         rf"It happened at .*test_exercises\.py:{line}: `return wide\[7\]  # the learner's own line`", second
@@ -372,17 +380,17 @@ def test_an_exception_is_shown_with_the_learners_line():
 
 
 def test_an_exception_on_a_rank_is_shown_with_its_line():
-    def program(comm, X, W):
-        return X @ W / (1 // (1 - comm.rank))
+    def program(comm, Xi, Wi):
+        return Xi @ Wi / (1 // (1 - comm.rank))
 
     feedback = exercises.check("02-merge", program)
     assert f"{TRIED}, your code ended in RankError: rank 1: ZeroDivisionError" in feedback.text
-    assert "`return X @ W / (1 // (1 - comm.rank))`" in feedback.text
+    assert "`return Xi @ Wi / (1 // (1 - comm.rank))`" in feedback.text
 
 
 def test_ranks_that_do_not_meet_are_named():
-    def program(comm, X, W):
-        return comm.all_reduce(X @ W) if comm.rank == 0 else X @ W
+    def program(comm, Xi, Wi):
+        return comm.all_reduce(Xi @ Wi) if comm.rank == 0 else Xi @ Wi
 
     feedback = exercises.check("02-merge", program)
     assert "CollectiveMismatch" in feedback.text
@@ -394,7 +402,7 @@ def test_ranks_that_do_not_meet_are_named():
     [
         ("01-merge", lambda: 1, "calls your function as `merge(shards)`, which ended in TypeError"),
         ("01-merge", lambda a, b: 1, "calls your function as `merge(shards)`, which ended in TypeError"),
-        ("02-merge", lambda comm: 1, "calls your function as `all_of_y(comm, X, W)`, which ended in TypeError"),
+        ("02-merge", lambda comm: 1, "calls your function as `all_of_y(comm, Xi, Wi)`, which ended in TypeError"),
         ("01-merge", torch.zeros(3, 8), "needs the function itself, `merge` with nothing behind it, and got a tensor"),
         ("01-merge", None, "needs the function itself, `merge` with nothing behind it, and got None"),
     ],

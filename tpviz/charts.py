@@ -49,7 +49,7 @@ def _chart(height: int, alt: str, draw: Callable[[Figure], None]) -> Drawing:
         draw(figure)
         figure.savefig(text, format="svg", metadata=_NO_METADATA)
     svg = text.getvalue()
-    svg = svg[svg.index("<svg") :].replace(f"'{_MEASURED_IN}'", grammar._FONT)
+    svg = svg[svg.index("<svg") :].replace(f"'{_MEASURED_IN}'", grammar.FONT)
     svg = _SIZE.sub(rf'width="\1" height="\2" role="img" aria-label="{html.escape(alt)}"', svg, count=1)
     return Drawing(svg, alt, width, height)
 

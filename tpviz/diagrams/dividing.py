@@ -7,7 +7,7 @@ from tpviz.diagrams.canvas import Box, Canvas, middle
 from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.grammar import LABEL, MARGIN, WIDEST, text_width, wrapped
 from tpviz.diagrams.operands import COLUMNS, ROWS, Layout, Operand, Outputs, operand, outputs_of
-from tpviz.i18n import _
+from tpviz.i18n import _, ngettext
 from tpviz.tables import shape_text
 
 _BAND = 32
@@ -17,7 +17,7 @@ _GAP = 56
 """Between the two panels."""
 _LINE = 26
 _NAME = 36
-"""The room for the name to the right of the weight's band."""
+"""The room for a name to the right of the weight's band and of the output."""
 
 
 def two_cuts(
@@ -36,7 +36,7 @@ def two_cuts(
         by_rows: a run in which each rank computed some rows of Y with the whole W, or a list of these.
         by_columns: a run in which each rank computed some columns of Y with the whole X, or a list of these.
         titles: what stands above the two.
-        names: what input, weight and output are called.
+        names: what input, weight and output are called; each stands beside its band or its rectangle.
     """
     cuts = [_cut(names[2], by_rows, ROWS), _cut(names[2], by_columns, COLUMNS)]
     if cuts[0].shape != cuts[1].shape:
@@ -45,7 +45,10 @@ def two_cuts(
     grid = common_grid(cuts, (WIDEST - 2 * MARGIN - _GAP) // 2 - _BAND - _SPACE - _NAME)
     canvas = Canvas()
     x, bottom = MARGIN, 0
-    usual = (_("ZeRO-3 cuts the rows"), _("Tensor parallel cuts the columns"))
+    usual = [
+        _("ZeRO-3 cuts {x} and {y} by rows").format(x=names[0], y=names[2]),
+        _("Tensor parallel cuts {w} and {y} by columns").format(w=names[1], y=names[2]),
+    ]
     for cut, title in zip(cuts, titles or usual, strict=True):
         panel = _Panel(cut, grid, title, names)
         bottom = max(bottom, panel.draw(canvas, x))
@@ -82,6 +85,7 @@ class _Panel:
         above = Box(left, MARGIN + LABEL, output.width, _BAND)
         beside = Box(x, top, _BAND, output.height)
         canvas.name(above.right + 8, middle(above.center_y, "name"), self.names[1])
+        canvas.name(output.right + 8, middle(output.center_y, "name"), self.names[2])
         canvas.name(
             x + (_BAND - text_width(self.names[0], "name")) // 2, middle(output.bottom + 16, "name"), self.names[0]
         )
@@ -105,16 +109,22 @@ class _Panel:
     def _lines(self) -> list[str]:
         """Who computes how much, and what it needs for that."""
         blocks = self.cut.blocks
-        entries = [block.rows * block.columns for block in blocks]
-        if len(set(entries)) == 1:
-            message = _("each rank computes {rows} × {columns} = {entries} entries")
-            first = message.format(rows=blocks[0].rows, columns=blocks[0].columns, entries=entries[0])
+        if len({(block.rows, block.columns) for block in blocks}) == 1:
+            first = _("each rank computes {rows} × {columns} = {entries} entries")
+            rows = _("and needs its rows of {x}, and the whole {w}")
+            columns = _("and needs the whole {x}, and its columns of {w}")
         else:
-            first = _("the ranks compute {entries} entries").format(entries=", ".join(map(str, entries)))
-        message = (
-            _("and needs its rows of {x}, and the whole {w}")
-            if self.cut.layout is ROWS
-            else _("and needs the whole {x}, and its columns of {w}")
-        )
-        second = message.format(x=self.names[0], w=self.names[1])
-        return [line for text in (first, second) for line in wrapped(text, "note", self.width + _GAP // 2)]
+            first = _("the ranks compute {each} entries")
+            rows = _("and need their rows of {x}, and the whole {w}")
+            columns = _("and need the whole {x}, and their columns of {w}")
+        entries = [block.rows * block.columns for block in blocks]
+        work = {"rows": blocks[0].rows, "columns": blocks[0].columns, "entries": entries[0]}
+        second = rows if self.cut.layout is ROWS else columns
+        lines = [
+            first.format(**work, each=", ".join(map(str, entries))),
+            second.format(x=self.names[0], w=self.names[1]),
+        ]
+        if idle := sum(block.empty for block in blocks):
+            message = ngettext("{count} rank has nothing to do", "{count} ranks have nothing to do", idle)
+            lines.append(message.format(count=idle))
+        return [line for text in lines for line in wrapped(text, "note", self.width)]

@@ -66,9 +66,9 @@ BOLD = frozenset({"name", "number", "mini", "label", "sub"})
 
 SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
 
-_FONT = "Helvetica Neue,Arial,Liberation Sans,PingFang SC,Microsoft YaHei,Noto Sans CJK SC,sans-serif"
+FONT = "Helvetica Neue,Arial,Liberation Sans,PingFang SC,Microsoft YaHei,Noto Sans CJK SC,sans-serif"
 _SHEET = (
-    f"text{{font-family:{_FONT};fill:{INK};font-variant-numeric:tabular-nums}}"
+    f"text{{font-family:{FONT};fill:{INK};font-variant-numeric:tabular-nums}}"
     + "".join(f".{name}{{font-size:{size}px}}" for name, size in SIZES.items())
     + ",".join(f".{name}" for name in sorted(BOLD))
     + "{font-weight:700}"

@@ -62,7 +62,7 @@ def inner_product(
     shares = _shares(parts, y, i, j, x.shape[1], names[2])
     factors = number_texts([x[i].tolist()]) + number_texts([w[:, j].tolist()]) + number_texts([products.tolist()])
     (total,) = number_texts([[y[i, j].item()]])[0]
-    return _Opening(factors, shares, total, entry, names, len(parts)).drawing()
+    return _Opening(factors, shares, total, entry, names).drawing()
 
 
 def _check(x: Tensor, w: Tensor, y: Tensor, products: Tensor, entry: tuple[int, int], names: Sequence[str]) -> None:
@@ -105,18 +105,17 @@ class _Opening:
         total: str,
         entry: tuple[int, int],
         names: Sequence[str],
-        ranks: int,
     ) -> None:
         self.lefts, self.rights, self.products = factors
         self.shares = shares
         self.total = total
         self.names = names
-        self.ranks = ranks
         self.entry = f"{names[2]}[{entry[0]}, {entry[1]}]"
         self.row, self.column = entry
         values = [share.value for share in shares]
         self.cell = Cells.of([*self.lefts, *self.rights, *self.products, *values, total]).width
-        self.summed = sum(bool(share.terms) for share in shares) > 1
+        self.sharers = [share for share in shares if share.terms]
+        self.summed = len(self.sharers) > 1
         self.single = all(len(share.terms) <= 1 for share in shares)
         self.pair = 2 * self.cell + _TIMES
         self.index = text_width("k = 00", "note")
@@ -157,7 +156,11 @@ class _Opening:
         return [*share.terms[: most - 2], None, share.terms[-1]]
 
     def _badge(self, share: _Share) -> int:
-        return pill_width(sum_text(share.rank, self.ranks)) + 16 if self.summed else 0
+        return pill_width(self._addend(share)) + 16 if self.summed else 0
+
+    def _addend(self, share: _Share) -> str:
+        """What the badge of a share says: which it is of those that are added, ranks without a share left out."""
+        return sum_text(self.sharers.index(share), len(self.sharers))
 
     def _lane_right(self, share: _Share) -> int:
         if not share.terms:
@@ -177,7 +180,7 @@ class _Opening:
         canvas.character("=", x + _EQUALS // 2, middle(box.center_y, "op"), "op")
         _draw_cell(canvas, box, share.value, "mark", share.rank)
         if self.summed:
-            canvas.pill(box.right + 16, box.center_y, sum_text(share.rank, self.ranks), share.rank)
+            canvas.pill(box.right + 16, box.center_y, self._addend(share), share.rank)
 
     def _draw_line(self, canvas: Canvas, lane: Box, share: _Share) -> None:
         """Draw a share of one product: the product is the share."""
@@ -206,15 +209,12 @@ class _Opening:
             x += self.pair + _PLUS
         self._draw_share(canvas, x - _PLUS, line, share)
 
-    def _chips(self) -> list[_Share]:
-        return [share for share in self.shares if share.terms]
-
     def _total_right(self) -> int:
         if not self.summed:
             return 0
         chip = 36 + self.cell + _PLUS
         name = text_width(self.entry, "name")
-        return MARGIN + LANE_PAD + name + _EQUALS + len(self._chips()) * chip - _PLUS + _EQUALS + self.cell + LANE_PAD
+        return MARGIN + LANE_PAD + name + _EQUALS + len(self.sharers) * chip - _PLUS + _EQUALS + self.cell + LANE_PAD
 
     def _draw_total(self, canvas: Canvas, lane: Box) -> None:
         """Draw the sum of the shares, each with its rank's number."""
@@ -223,7 +223,7 @@ class _Opening:
         canvas.text(x, middle(lane.center_y, "name"), self.entry, "name")
         x += text_width(self.entry, "name")
         y = lane.center_y - CELL // 2
-        for place, share in enumerate(self._chips()):
+        for place, share in enumerate(self.sharers):
             room, sign = (_PLUS, "+") if place else (_EQUALS, "=")
             canvas.character(sign, x + room // 2, middle(lane.center_y, "op"), "op")
             x += room
@@ -236,18 +236,17 @@ class _Opening:
     def _alt(self) -> str:
         count = len(self.products)
         names = {"entry": self.entry, "x": self.names[0], "w": self.names[1], "row": self.row, "column": self.column}
-        sharers = self._chips()
-        if len(sharers) == 1:
+        if len(self.sharers) == 1:
             message = _(
                 "{entry} = {total} is row {row} of {x} times column {column} of {w}: rank {rank} computes all "
                 "{count} products."
             )
-            return message.format(**names, total=self.total, rank=sharers[0].rank, count=count)
+            return message.format(**names, total=self.total, rank=self.sharers[0].rank, count=count)
         message = _(
             "{entry} = {total} is row {row} of {x} times column {column} of {w}, {count} products of which {shares}."
         )
         one = _("rank {rank} sums {count} to {value}")
-        shares = ", ".join(one.format(rank=share.rank, count=len(share.terms), value=share.value) for share in sharers)
+        shares = ", ".join(one.format(rank=each.rank, count=len(each.terms), value=each.value) for each in self.sharers)
         return message.format(**names, total=self.total, count=count, shares=shares)
 
 

@@ -1,6 +1,7 @@
 """What answers are tried on (checks): the running example and other small integers, no two shards alike."""
 
 import runpy
+from collections.abc import Sequence
 
 import torch
 
@@ -32,15 +33,11 @@ def product(*args: object, sizes: tuple[int, int, int], ranks: int) -> Case:
     return Case(args, text.format(rows=rows, inner=inner, columns=columns, ranks=ranks), ranks)
 
 
-BEFORE = torch.tensor([[0, 1], [10, 11]])
-"""What two ranks bring to a collective: rank 0 the first row, rank 1 the second."""
-
-
-def after(collective: str, **options: int) -> list[list[int]]:
-    """What each of the two ranks holds after the collective, as it really runs."""
+def after(collective: str, before: Sequence[Sequence[int]], **options: int) -> list[list[int]]:
+    """What each rank holds after the collective, as it really runs; before it rank i holds the i-th of these lists."""
 
     def program(comm: tpviz.Communicator) -> torch.Tensor:
-        result: torch.Tensor = getattr(comm, collective)(BEFORE[comm.rank], **options)
+        result: torch.Tensor = getattr(comm, collective)(torch.tensor(before[comm.rank]), **options)
         return result
 
-    return [output.tolist() for output in tpviz.run(program).outputs]
+    return [output.tolist() for output in tpviz.run(program, ranks=len(before)).outputs]

@@ -178,11 +178,17 @@ def _explain(exercise: Exercise, case: Case, outcome: Outcome) -> tuple[str, ...
     line = _learners_line(outcome.cause)
     if line is None and isinstance(exercise, FunctionExercise) and type(outcome.cause) is TypeError:
         text = _("The check calls your function as `{call}`, which ended in {error}")
-        return (text.format(call=exercise.call, error=_message(outcome.cause)),)
+        return (_closed(text.format(call=exercise.call, error=_message(outcome.cause))),)
     text = _("Tried on {case}, your code ended in {error}")
-    sentences = [text.format(case=case.label, error=_message(outcome.error))]
+    sentences = [_closed(text.format(case=case.label, error=_message(outcome.error)))]
     if line is not None:
         code = values.shortened(linecache.getline(*line).strip(), 80)
         where = source.describe(line)
-        sentences.append(_("It happened at {where}: `{code}`").format(where=where, code=code) if code else where)
+        text = _("It happened at {where}: `{code}`") if code else _("It happened at {where}.")
+        sentences.append(text.format(where=where, code=code))
     return tuple(sentences)
+
+
+def _closed(sentence: str) -> str:
+    """A sentence that ends with an error's message, which may have a full stop of its own."""
+    return sentence if sentence.endswith((".", "!", "?", "…", "。")) else f"{sentence}."

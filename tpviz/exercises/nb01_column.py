@@ -13,12 +13,18 @@ def _column(comm, X, W):
     return X @ tpviz.shard(W, 1, comm)
 
 
+def _dealt_out(comm, X, W):
+    return X @ W[:, comm.rank :: comm.world_size]
+
+
 MESSAGES = ValueExercise(
     id="01-predict-messages",
     variable="messages",
-    answer=lambda: len(tpviz.run(_column, ranks=2, args=(X, W)).trace),
+    answer=lambda: len(tpviz.run(_dealt_out, ranks=2, args=(X, W)).trace),
     ask="0, 1 or 2",
-    right=N_("A rank has all of X and its own columns of W. A column of Y needs nothing else."),
+    right=N_(
+        "A column of Y needs all of X and one column of W. Whoever has this column needs nothing else, blocks or not."
+    ),
     hint_sentences=(
         N_("Take one entry of Y. Which row of X and which column of W does it need?"),
         N_("Is there a rank that holds that whole row and that whole column?"),

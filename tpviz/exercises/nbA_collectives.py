@@ -1,22 +1,25 @@
 """The exercises of side room A, collectives by pictures (checks)."""
 
-from tpviz.exercises.inputs import BEFORE, after
+from tpviz.exercises.inputs import after
 from tpviz.exercises.pattern import Misconception, ValueExercise
 from tpviz.i18n import N_
+
+BEFORE = ([1, 2], [30, 40])
+"""What the two ranks hold in all exercises. The notebook's figures show others, on 3 ranks."""
 
 COLLECTIVES = ("broadcast", "all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 _ALONG = {"all_to_all": {"split_dim": 0, "concat_dim": 0}}
 
 
 def _gives_the_sum_to_all() -> str:
-    total = BEFORE.sum(dim=0).tolist()
-    return next(name for name in COLLECTIVES if after(name, **_ALONG.get(name, {})) == [total, total])
+    total = [sum(numbers) for numbers in zip(*BEFORE, strict=True)]
+    return next(name for name in COLLECTIVES if after(name, BEFORE, **_ALONG.get(name, {})) == [total, total])
 
 
 ALL_GATHER = ValueExercise(
     id="A-all-gather",
     variable="after",
-    answer=lambda: after("all_gather")[1],
+    answer=lambda: after("all_gather", BEFORE)[1],
     ask="rank 1's list of four numbers",
     right=N_(
         "Both ranks end with the same list: rank 0's numbers, then rank 1's. Numbers are copied, none is computed."
@@ -28,7 +31,7 @@ ALL_GATHER = ValueExercise(
     misconceptions=(
         Misconception(
             "own first",
-            [10, 11, 0, 1],
+            [30, 40, 1, 2],
             N_(
                 "You put rank 1's own numbers first. Then the two ranks would end with different lists. The order is "
                 "the order of the ranks, the same on both."
@@ -36,25 +39,25 @@ ALL_GATHER = ValueExercise(
         ),
         Misconception(
             "interleaved",
-            [0, 10, 1, 11],
+            [1, 30, 2, 40],
             N_("You took one number from each rank in turn. What a rank brings stays in one piece."),
         ),
         Misconception(
             "all_reduce",
-            [10, 12],
+            [31, 42],
             N_(
-                "You added: 0 + 10 and 1 + 11. That is AllReduce, and from 10 and 12 nobody can tell what each rank "
+                "You added: 1 + 30 and 2 + 40. That is AllReduce, and from 31 and 42 nobody can tell what each rank "
                 "had. AllGather only copies, so four numbers stay four."
             ),
         ),
         Misconception(
             "own only",
-            [10, 11],
+            [30, 40],
             N_("That is what rank 1 had before. Afterwards it has rank 0's numbers too."),
         ),
         Misconception(
             "rank 0's",
-            [0, 1],
+            [1, 2],
             N_(
                 "That is what rank 0 had before: copied to rank 1, it would be Broadcast. AllGather brings the numbers"
                 " of all ranks."
@@ -66,10 +69,10 @@ ALL_GATHER = ValueExercise(
 REDUCE_SCATTER = ValueExercise(
     id="A-reduce-scatter",
     variable="after",
-    answer=lambda: after("reduce_scatter"),
+    answer=lambda: after("reduce_scatter", BEFORE),
     ask="rank 0's list, rank 1's list",
     hole="[..., ...]",
-    right=N_("The lists are added, 10 and 12, and each rank keeps one piece of the sum."),
+    right=N_("The lists are added, 31 and 42, and each rank keeps one piece of the sum."),
     hint_sentences=(
         N_("The name says two things, in order. First reduce: add the two lists, number by number."),
         N_("Then scatter: the sum has two numbers, and each rank gets one of them, as a list of one."),
@@ -77,7 +80,7 @@ REDUCE_SCATTER = ValueExercise(
     misconceptions=(
         Misconception(
             "all_reduce",
-            [[10, 12], [10, 12]],
+            [[31, 42], [31, 42]],
             N_(
                 "The sums are right, and each rank has all of them: that is AllReduce. ReduceScatter leaves each rank "
                 "one piece, half as much to keep."
@@ -85,7 +88,7 @@ REDUCE_SCATTER = ValueExercise(
         ),
         Misconception(
             "own piece",
-            [[0], [11]],
+            [[1], [40]],
             N_(
                 "You cut each rank's own list and added nothing. Reduce comes first: what ends on rank 0 is made of "
                 "rank 0's number and rank 1's."
@@ -93,26 +96,26 @@ REDUCE_SCATTER = ValueExercise(
         ),
         Misconception(
             "own sum",
-            [[1], [21]],
+            [[3], [70]],
             N_(
-                "You added the numbers inside of each rank, 0 + 1 and 10 + 11. The sum goes across the ranks: 0 + 10 "
-                "and 1 + 11."
+                "You added the numbers inside of each rank, 1 + 2 and 30 + 40. The sum goes across the ranks: 1 + 30 "
+                "and 2 + 40."
             ),
         ),
         Misconception(
             "swapped",
-            [[12], [10]],
+            [[42], [31]],
             N_("The sums are right, and the pieces are swapped: the first piece goes to rank 0."),
         ),
         Misconception(
             "to rank 0",
-            [[10, 12], []],
+            [[31, 42], []],
             N_("The sums are right, and rank 0 has them all. Scatter deals them out: one piece for each rank."),
         ),
         Misconception(
             "all_to_all",
-            [[0, 10], [1, 11]],
-            N_("The right numbers meet on the right rank, 0 and 10 on rank 0. They are still to be added."),
+            [[1, 30], [2, 40]],
+            N_("The right numbers meet on the right rank, 1 and 30 on rank 0. They are still to be added."),
         ),
     ),
 )
@@ -120,7 +123,7 @@ REDUCE_SCATTER = ValueExercise(
 ALL_TO_ALL = ValueExercise(
     id="A-all-to-all",
     variable="after",
-    answer=lambda: after("all_to_all", **_ALONG["all_to_all"]),
+    answer=lambda: after("all_to_all", BEFORE, **_ALONG["all_to_all"]),
     ask="rank 0's list, rank 1's list",
     hole="[..., ...]",
     right=N_("Each rank sends its first number to rank 0 and its second to rank 1: rows become columns."),
@@ -131,7 +134,7 @@ ALL_TO_ALL = ValueExercise(
     misconceptions=(
         Misconception(
             "all_gather",
-            [[0, 1, 10, 11], [0, 1, 10, 11]],
+            [[1, 2, 30, 40], [1, 2, 30, 40]],
             N_(
                 "Here each rank gets everything: that is AllGather. In AllToAll a rank sends each other rank another "
                 "piece, and nothing is there twice."
@@ -139,25 +142,25 @@ ALL_TO_ALL = ValueExercise(
         ),
         Misconception(
             "swapped",
-            [[10, 11], [0, 1]],
+            [[30, 40], [1, 2]],
             N_(
-                "You swapped the lists whole. Each rank cuts its list and keeps one piece: 0 stays on rank 0, and 11 "
+                "You swapped the lists whole. Each rank cuts its list and keeps one piece: 1 stays on rank 0, and 40 "
                 "on rank 1."
             ),
         ),
         Misconception(
             "nothing moves",
-            [[0, 1], [10, 11]],
+            [[1, 2], [30, 40]],
             N_("That is how it was before. Rank 0's second number goes to rank 1, and rank 1's first to rank 0."),
         ),
         Misconception(
             "order",
-            [[10, 0], [11, 1]],
+            [[30, 1], [40, 2]],
             N_("The right numbers are on the right rank, in another order: what comes from rank 0 stands first."),
         ),
         Misconception(
             "reduce_scatter",
-            [[10], [12]],
+            [[31], [42]],
             N_("You added what met on a rank: that is ReduceScatter. AllToAll computes nothing."),
         ),
     ),
@@ -178,7 +181,7 @@ WHICH = ValueExercise(
             "broadcast",
             "broadcast",
             N_(
-                "Broadcast copies one rank's numbers to all. The ranks agree afterwards, on [0, 1], and rank 1's "
+                "Broadcast copies one rank's numbers to all. Of [1, 2] and [30, 40] it leaves [1, 2], and rank 1's "
                 "numbers are in it nowhere."
             ),
         ),
@@ -186,7 +189,7 @@ WHICH = ValueExercise(
             "all_gather",
             "all_gather",
             N_(
-                "AllGather puts the lists behind each other, [0, 1, 10, 11], and adds nothing. Each rank would still "
+                "AllGather puts the lists behind each other, [1, 2, 30, 40], and adds nothing. Each rank would still "
                 "have to add them itself, and it would get more bytes than it needs."
             ),
         ),
@@ -194,14 +197,14 @@ WHICH = ValueExercise(
             "reduce_scatter",
             "reduce_scatter",
             N_(
-                "ReduceScatter adds, and then each rank has only its piece: [10] here, [12] there. On each rank a part"
-                " of the sum is missing."
+                "ReduceScatter adds, and then each rank has only its piece: of [1, 2] and [30, 40], [31] here and [42]"
+                " there. On each rank a part of the sum is missing."
             ),
         ),
         Misconception(
             "all_to_all",
             "all_to_all",
-            N_("AllToAll moves pieces, [0, 10] here and [1, 11] there, and adds nothing."),
+            N_("AllToAll moves pieces, [1, 30] here and [2, 40] there, and adds nothing."),
         ),
     ),
 )

@@ -4,6 +4,7 @@ The stub is the solution with a hole in it. What is right is what the solution c
 misconception is code too, and an attempt is recognised by what it computes, not by how it is written.
 """
 
+import functools
 import inspect
 import re
 from abc import ABC, abstractmethod
@@ -16,6 +17,7 @@ import torch
 import tpviz
 from tpviz.exercises import values
 from tpviz.i18n import _
+from tpviz.tables import shape_text
 
 HOLE = "# hole"
 _HOLE_LINE = re.compile(rf"(?P<keep>\s*(?:return|\w[\w, ]* =) )(?P<hole>.+?)  {HOLE}")
@@ -202,9 +204,14 @@ class FunctionExercise(Exercise):
 class ProgramExercise(FunctionExercise):
     """The answer is a rank program: it is run on each case's number of ranks, and each rank's output counts."""
 
+    held: Callable[..., tuple[Any, ...]] | None = None
+    """What a rank has of a case's arguments, from the communicator and these. Without it, it has all of them."""
+
     def evaluate(self, answer: Any, case: Case) -> object:
         """What each rank returns."""
-        return tpviz.run(answer, ranks=case.ranks, args=case.args).outputs
+        # A partial, since a run looks into one for the tensors that the answer takes from the notebook.
+        program = answer if self.held is None else functools.partial(_with_what_it_has, answer, self.held)
+        return tpviz.run(program, ranks=case.ranks, args=case.args).outputs
 
     def difference(self, expected: object, got: object, case: Case) -> Difference:
         """The difference on the first rank whose output is wrong."""
@@ -267,11 +274,16 @@ class ValueExercise(Exercise):
             text = _("One of these words is needed, in quotes: {choices}. This is {value}.")
             return Difference(text.format(choices=self.ask, value=values.shown(got)))
         if type(expected) is str:
-            text = _("{value} is none of the choices: {choices}.")
-            return Difference(text.format(value=values.shown(got), choices=self.ask))
+            text = _("“{text}” is not one of the choices: {choices}.")
+            return Difference(text.format(text=values.shortened(str(got)), choices=self.ask))
         if type(expected) is list and not _same_form(expected, got):
             return Difference(_("An answer of the form {form} is needed.").format(form=_form(expected)))
-        return Difference(_("{value} is not it.").format(value=values.shown(got)))
+        return Difference(_("It is not {value}.").format(value=values.shown(got)))
+
+
+def _with_what_it_has(program: Any, held: Callable[..., tuple[Any, ...]], comm: tpviz.Communicator, *args: Any) -> Any:
+    """A rank's part of a program that is given no more than the rank has."""
+    return program(comm, *held(comm, *args))
 
 
 def _same_form(expected: object, got: object) -> bool:
@@ -292,7 +304,7 @@ def _difference(expected: object, got: object, case: Case, subject: str) -> Diff
         return Difference(text.format(**where, **fields), fields)
     if values.is_tensor(expected) and values.is_tensor(got):
         if got.shape != expected.shape:
-            fields = {"got_shape": values.shape(got), "expected_shape": values.shape(expected)}
+            fields = {"got_shape": shape_text(got.shape), "expected_shape": shape_text(expected.shape)}
             if got.dim() == 0:
                 text = _("Tried on {case}: {subject} is a single number; its shape should be {expected_shape}.")
             else:

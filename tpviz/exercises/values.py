@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 import torch
 
 from tpviz.i18n import _, ngettext
+from tpviz.tables import shape_text
 
 _LONGEST_TEXT = 40
 _LONGEST_LIST = 120
@@ -71,12 +72,17 @@ def same(expected: object, got: object, depth: int = _DEEPEST) -> bool:
     if is_number(expected):
         return type(got) is type(expected) and got == expected
     if type(expected) is str:
-        return type(got) is str and got.strip().casefold() == expected.casefold()
+        return type(got) is str and _word(got) == _word(expected)
     if type(expected) is list:
         if type(got) is not list or len(got) != len(expected) or depth == 0:
             return False
         return all(same(a, b, depth - 1) for a, b in zip(expected, got, strict=True))
     return type(expected) is type(got) and expected is got
+
+
+def _word(text: str) -> str:
+    """A word however it is written: AllReduce is all_reduce."""
+    return "".join(character for character in text.casefold() if character.isalnum())
 
 
 def _same_tensor(expected: torch.Tensor, got: torch.Tensor) -> bool:
@@ -118,11 +124,6 @@ def number(value: complex) -> str:
     return text.replace("-", "−")
 
 
-def shape(tensor: torch.Tensor) -> str:
-    """A shape as text: 3×8."""
-    return "×".join(str(size) for size in tensor.shape)
-
-
 def place(index: tuple[int, ...]) -> str:
     """An entry's place in words."""
     if len(index) == 2:
@@ -152,7 +153,7 @@ def in_words(value: object) -> str:
     if is_tensor(value):
         if value.dim() == 0:
             return _("a tensor that holds one number")
-        return _("a tensor of shape {shape}").format(shape=shape(value))
+        return _("a tensor of shape {shape}").format(shape=shape_text(value.shape))
     if type(value) is list:
         return ngettext("a list of {count}", "a list of {count}", len(value)).format(count=len(value))
     if type(value) is tuple:
