@@ -28,7 +28,7 @@ slider.observe(lambda change: setattr(picture, "value", pictures[change["new"] %
 ipywidgets.VBox([slider, picture])"""
 WIDGETS = (
     *("column_entry", "row_entry", "work", "collectives"),
-    *("contributions", "paths", "copies", "both_layers", "mesh"),
+    *("contributions", "paths", "copies", "both_layers", "mesh", "addends"),
 )
 PRESSES = 20
 WARM_UP = 3

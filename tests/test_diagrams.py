@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.distributed.tensor import Partial, Replicate, Shard
 
 import tpviz
-from tpviz import diagrams, i18n
+from tpviz import diagrams, i18n, plans
 from tpviz.chunking import chunk_offsets, chunk_sizes
 from tpviz.diagrams import Drawing, grammar
 from tpviz.diagrams.numbers import number_texts
@@ -193,6 +193,10 @@ def row_layer(comm: tpviz.Communicator) -> dict[str, Tensor]:
 WHOLES = {"X": X, "Y": Y, "Z": Y, "dY": dY, "G": dX, "dX": dX}
 
 
+MLP = [("A", "matmul", "X", "W1"), ("H", "relu", "A"), ("Y", "matmul", "H", "W2")]
+MLP_SHAPES = {"X": X4.shape, "W1": W.shape, "W2": W2.shape}
+
+
 def layer_pair(ranks: int) -> Drawing:
     return diagrams.backward_pair(tpviz.run(column_layer, ranks), tpviz.run(row_layer, ranks), WHOLES)
 
@@ -246,6 +250,13 @@ def notebook_figures(ranks: int) -> dict[str, Drawing]:
         "compared": diagrams.compared(contribution_run(ranks), dX),
         "compared, a factor": diagrams.compared([2 * dX] * ranks, dX),
         "layer pair": layer_pair(ranks),
+        "map": diagrams.addends_map(torch.eye(5), range(-2, 3), (1, 3), [1, 0, 1, -1, 0], function="ReLU"),
+        "plan": diagrams.layout_path(plans.plan(MLP, MLP_SHAPES, ranks=ranks, memory_limit=130 if ranks > 1 else None)),
+        "plan of rows": diagrams.layout_path(
+            plans.plan(
+                MLP, MLP_SHAPES, ranks=ranks, start=Shard(0), end=Shard(0), memory_limit=130 if ranks > 1 else None
+            )
+        ),
         "branches": diagrams.branches(3, range(ranks), range(ranks), -12, range(ranks), range(ranks), 60),
     }
     if ranks % 2 == 0:
@@ -658,7 +669,7 @@ def test_a_gradient_stands_under_its_value() -> None:
 def test_every_number_of_the_branching_graph_is_given() -> None:
     figure = Figure(diagrams.branches(3, [2, 5], [6, 15], 90, [15, 6], [30, 31], 61))
     shown = [word.text for word in figure.words if word.style == "digit"]
-    assert sorted(shown) == sorted(["3", "6", "15", "90", "15", "6", "30", "31", "61"])
+    assert sorted(shown) == sorted(["3", "6", "15", "90", "15", "6", "30", "31", "61", "1"])
     assert [word.text for word in figure.words if word.style == "label"].count("· w₁ = 2") == 2
 
 
@@ -701,6 +712,36 @@ def test_a_mesh_shows_what_went_along_its_rows_and_columns() -> None:
     assert len(figure.says("32 bytes")) == 2
     silent = Figure(diagrams.mesh(tpviz.run(lambda comm: X, 4), tp=2))
     assert not silent.boxes("bar")
+
+
+@pytest.mark.parametrize("point", [(0, 0), (1, 3), (4, 2)])
+def test_the_map_shades_what_differs_and_marks_the_point(point: tuple[int, int]) -> None:
+    errors = torch.tensor([[0.0, 1, 0, 0, 2]] * 5) * torch.arange(5.0)[:, None]
+    figure = Figure(diagrams.addends_map(errors, range(5), point, [1, 2, 3, 4, 5], function="f"))
+    (whole,) = figure.boxes("absent")
+    assert figure.numbers(whole) == errors.flip(0).tolist()
+    assert len(figure.boxes("shade")) == errors.count_nonzero()
+    (marked,) = figure.boxes("mark")
+    assert figure.numbers(marked, white=True) == [[errors[point[1], point[0]].item()]]
+    assert figure.says("Not the same.")
+
+
+def test_a_plans_path_goes_through_its_layouts_and_names_what_it_sends() -> None:
+    figure = Figure(diagrams.layout_path(plans.plan(MLP, MLP_SHAPES, memory_limit=128)))
+    assert figure.says("→ AllReduce")
+    assert figure.says("← AllReduce")
+    assert len([box for box in figure.boxes("mark", "neutral") if box.width > 20]) == 6
+    assert "AllReduce of Y, AllReduce of X" in figure.drawing.alt
+
+
+def test_ranks_may_be_chosen_and_keep_their_colours() -> None:
+    figure = Figure(diagrams.compared([dX, 2 * dX], dX, ranks=[1, 3], own=False))
+    assert [figure.numbers(figure.boxes("block", color)[0]) for color in ("r1", "r3")] == [
+        dX.tolist(),
+        (2 * dX).tolist(),
+    ]
+    assert not figure.boxes("lane", "r0")
+    assert "rank 3: Every entry is 2 times" in figure.drawing.alt
 
 
 # --- legible ---------------------------------------------------------------------------------------------------------
@@ -928,7 +969,7 @@ def test_every_figure_is_described_in_one_sentence(figures: dict[str, Drawing]) 
     for name, drawing in figures.items():
         assert re.fullmatch(r"[A-Z][^.]*\.", drawing.alt), (name, drawing.alt)
         assert "{" not in drawing.alt, name
-        assert re.search(r"\d×\d|row \d|x = 3|mesh", drawing.alt), (name, drawing.alt)
+        assert re.search(r"\d×\d|row \d|x = 3|mesh|map|plan", drawing.alt), (name, drawing.alt)
         assert Figure(drawing).root.get("aria-label") == drawing.alt
 
 
@@ -1150,6 +1191,17 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], list[str]]] = {
         lambda: diagrams.journey(tpviz.run(lambda comm: {"X": X, "Y": Y + 1, "dY": dY}), WHOLES, "X → @ W → Y", "dY"),
         ValueError,
         ["Y", "no shards"],
+    ),
+    "too few numbers of ranks": (lambda: diagrams.compared([dX, dX], dX, ranks=[1]), ValueError, ["[1]", "2"]),
+    "a map of another size": (
+        lambda: diagrams.addends_map(torch.eye(3), range(4), (0, 0), [0] * 5, function="f"),
+        ValueError,
+        ["3×3", "4×4"],
+    ),
+    "a point outside": (
+        lambda: diagrams.addends_map(torch.eye(3), range(3), (3, 0), [0] * 5, function="f"),
+        IndexError,
+        ["(3, 0)", "0 to 2"],
     ),
     "wrong of another shape": (lambda: diagrams.compared([dX[:2]], dX), ValueError, ["dX", "2×4", "3×4"]),
     "a mesh with a remainder": (lambda: diagrams.mesh(tpviz.run(tp_and_dp, 4), tp=3), ValueError, ["3", "4"]),

@@ -23,6 +23,7 @@ FACTORIES = (
     widgets.copies,
     widgets.both_layers,
     widgets.mesh,
+    widgets.addends,
 )
 each_factory = pytest.mark.parametrize("factory", FACTORIES, ids=lambda factory: factory.__name__)
 RANKS = (1, 2, 4, 8)
@@ -253,8 +254,21 @@ def test_both_layers(ranks):
 @pytest.mark.parametrize(("ranks", "tp"), list(itertools.product((4, 8), (1, 2, 4))))
 def test_mesh(ranks, tp):
     run, _tp = widgets.compute_mesh(ranks, tp)
-    parts = torch.chunk(X4.T @ dY4, tp, dim=1)
+    dW = torch.cat([X4, X4.flip(0)]).T @ torch.cat([dY4, dY4.flip(0)])
+    parts = torch.chunk(dW, tp, dim=1)
     assert all(torch.equal(out, parts[rank % tp]) for rank, out in enumerate(run.outputs))
     assert {event.ranks for event in run.trace if event.phase == "gradients"} == {
         tuple(range(first, ranks, tp)) for first in range(tp)
     }
+
+
+def test_addends():
+    for function, z0, z1 in itertools.product(widgets.FUNCTIONS, (-4, 0, 1, 4), (-4, -2, 3)):
+        found = widgets.compute_addends(function, z0, z1)
+        f = widgets.FUNCTIONS[function]
+        a, b = torch.tensor(float(z0)), torch.tensor(float(z1))
+        error = f(a) + f(b) - f(a + b)
+        assert found.errors[z1 + 4, z0 + 4] == error
+        assert found.values == [f(a), f(b), f(a) + f(b), a + b, f(a + b)]
+    assert not widgets.compute_addends("×2", 1, 1).errors.any()
+    assert (widgets.compute_addends("+10", 1, 1).errors == 10).all()

@@ -358,7 +358,7 @@ def copies() -> Shell:
     return Shell(
         compute_copies,
         draw_copies,
-        {"times": _choice(_("f so often"), (0, 1, 2, 3), 0), "ranks": _choice(_("ranks"), (2, 4), 2)},
+        {"times": _choice(_("number of f"), (0, 1, 2, 3), 0), "ranks": _choice(_("ranks"), (2, 4), 2)},
     )
 
 
@@ -393,19 +393,20 @@ def draw_both_layers(runs: tuple[tpviz.Run, tpviz.Run]) -> Drawing:
 
 def both_layers() -> Shell:
     """Choose the number of ranks: what crosses between them, in the column layer and in the row layer?"""
-    return Shell(compute_both_layers, draw_both_layers, {"ranks": _choice(_("ranks"), RANKS[1:], 2)})
+    return Shell(compute_both_layers, draw_both_layers, {"ranks": _choice(_("ranks"), (2, 4), 2)})
 
 
 # A mesh
 
 
 def compute_mesh(ranks: int, tp: int) -> tuple[tpviz.Run, int]:
-    """Train one layer for a step on a mesh: rows of the mesh cut W, its columns cut the samples."""
+    """Train one layer for a step on a mesh, on 8 samples: its rows cut W, its columns cut the samples."""
+    samples, upstream = torch.cat([X4, X4.flip(0)]), torch.cat([dY4, dY4.flip(0)])
 
     def program(comm: tpviz.Communicator) -> Tensor:
         tp_group, dp_group = comm.split(comm.rank // tp), comm.split(comm.rank % tp)
-        x = tpviz.shard(X4, 0, dp_group).requires_grad_()
-        gradient = tpviz.shard(tpviz.shard(dY4, 0, dp_group), 1, tp_group)
+        x = tpviz.shard(samples, 0, dp_group).requires_grad_()
+        gradient = tpviz.shard(tpviz.shard(upstream, 0, dp_group), 1, tp_group)
         w = tpviz.shard(W, 1, tp_group).requires_grad_()
         torch.autograd.backward(tpviz.copy_to_region(x, tp_group) @ w, gradient)
         assert w.grad is not None

@@ -113,11 +113,14 @@ class _Branches:
         self._draw_cell(canvas, x, forward, self.x, "neutral")
         self._draw_cell(canvas, x, backward, self.total, "neutral", gradient=True)
         self._draw_cell(canvas, loss_x, forward, self.loss, "neutral")
+        self._draw_cell(canvas, loss_x, backward, "1", "neutral", gradient=True)
+        canvas.text(loss_x + self.cell // 2, backward + CELL // 2 + 34, f"d{loss_name}/d{loss_name}", "name", "c")
         canvas.node(node_x, backward, "+", _NODE)
         canvas.text(x + self.cell // 2, forward - CELL // 2 - 12, x_name, "name", "c")
         canvas.text(loss_x + self.cell // 2, forward - CELL // 2 - 12, loss_name, "name", "c")
         canvas.text(x, backward + CELL // 2 + 34, f"d{loss_name}/d{x_name}", "name")
-        return canvas.drawing(loss_x + self.cell + MARGIN, MARGIN + height + MARGIN, self._alt())
+        right = loss_x + self.cell // 2 + text_width(f"d{loss_name}/d{loss_name}", "name") // 2
+        return canvas.drawing(max(right, loss_x + self.cell + TWIN) + MARGIN, MARGIN + height + MARGIN, self._alt())
 
     def _draw_cell(
         self, canvas: Canvas, x: int, center_y: int, text: str, color: Color, gradient: bool = False

@@ -1,5 +1,6 @@
 """Wrong beside right: what each rank has, what it should have, and how the two differ, in words (diagrams)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -17,43 +18,59 @@ from tpviz.diagrams.blocks import (
 from tpviz.diagrams.canvas import Box, Canvas, middle
 from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.grammar import MARGIN, SLIDE_HEIGHT, SLIDE_WIDTH, TWIN, text_width, wrapped
-from tpviz.diagrams.operands import COLUMNS, REPLICATE, Operand, Outputs, operand, outputs_of, subscripted
+from tpviz.diagrams.operands import COLUMNS, REPLICATE, Operand, Outputs, check_ranks, operand, outputs_of, subscripted
 from tpviz.differences import Difference, difference
 from tpviz.i18n import _
 
 _GAP = 8
 _PAD = 9
-_WORDS = 400
+_WORDS = 440
 """The room for what is said of a rank's matrix."""
 _LINE = 26
 _SPACE = 20
 
 
-def compared(parts: Outputs, right: Tensor, *, name: str = "dX") -> Drawing:
+def compared(
+    parts: Outputs, right: Tensor, *, name: str = "dX", ranks: Sequence[int] | None = None, own: bool = True
+) -> Drawing:
     """Draw what each rank has beside what it should have, with the factor, the offset or the worst entry named.
 
     Args:
         parts: a run, or a list with one tensor a rank.
         right: what each of them should be.
         name: what it is called; a name that starts with d is a gradient and wears a second outline.
+        ranks: whose tensors these are; left out, those of all ranks.
+        own: whether each rank's tensor has the rank's number to its name; else all have the one name.
     """
     held = outputs_of(parts, name)
+    numbers = tuple(range(len(held)) if ranks is None else ranks)
+    if len(numbers) != len(held):
+        message = _("ranks={ranks} are {came} numbers for {expected} tensors: give one for each.")
+        raise ValueError(message.format(ranks=list(numbers), came=len(numbers), expected=len(held)))
+    check_ranks(max(numbers) + 1)
     whole = operand(name, right, REPLICATE, 1)
     shown = operand(name, held, REPLICATE, len(held))  # all of one shape; the layout only says that none is a shard
     if shown.shape != whole.shape:
         message = _("{name} is {came} on the ranks, where {expected} is expected: wrong and right must have one shape.")
         raise ValueError(message.format(name=name, came=shown.shape, expected=whole.shape))
     gradient = name.startswith("d")
-    mine = Operand(name, COLUMNS, whole.rows, whole.columns, shown.blocks, gradient)
+    # A block for each rank up to the highest, of which those asked for are drawn.
+    blocks = [shown.blocks[0]] * (max(numbers) + 1)
+    for number, block in zip(numbers, shown.blocks, strict=True):
+        blocks[number] = block
+    mine = Operand(name, COLUMNS, whole.rows, whole.columns, blocks, gradient)
     found = [difference(part, right.reshape(part.shape)) for part in held]
-    return _Compared(mine, replace(whole, gradient=gradient), found).drawing()
+    return _Compared(mine, replace(whole, gradient=gradient), found, numbers, own).drawing()
 
 
 class _Compared:
     """The layout of the figure: a lane for each rank, with its matrix and the words, and the right one below."""
 
-    def __init__(self, mine: Operand, whole: Operand, found: list[Difference]) -> None:
-        self.found = found
+    def __init__(
+        self, mine: Operand, whole: Operand, found: list[Difference], numbers: Sequence[int], own: bool
+    ) -> None:
+        self.found, self.numbers = found, numbers
+        self.names = [subscripted(mine.name, rank) if own else mine.name for rank in numbers]
         self.ranks = len(found)
         self.shape = whole.shape
         self.grid = common_grid([mine, whole], SLIDE_WIDTH - 2 * MARGIN - LANE_HEAD - _WORDS)
@@ -63,7 +80,7 @@ class _Compared:
             worst = next((each for each in found if each.differing), None)
             self.row = worst.place[0] if worst is not None and len(worst.place) == 2 else 0
             self.mine, self.whole = mine.only_row(self.row), whole.only_row(self.row)
-        self.x = MARGIN + LANE_HEAD + max(text_width(subscripted(mine.name, 0), "name"), 40) + _SPACE
+        self.x = MARGIN + LANE_HEAD + max(text_width(self.names[0], "name"), 40) + _SPACE
         self.words_x = self.x + self.grid.across(whole.columns) + TWIN + _SPACE
 
     @property
@@ -75,9 +92,9 @@ class _Compared:
         return 2 * MARGIN + (self.ranks + 1) * (self.lane_height + _GAP)
 
     def _marks(self, rank: int) -> Marks:
-        """The entry that differs most, where one factor or offset does not say it all."""
-        place = self.found[rank].place
-        if len(place) != 2 or self.found[rank].factor is not None or self.row not in (None, place[0]):
+        """The entry that differs most, where few do; where most do, a single one in colour would mislead."""
+        found, place = self.found[rank], self.found[rank].place
+        if len(place) != 2 or 2 * found.differing > found.entries or self.row not in (None, place[0]):
             return NO_MARKS
         row = 0 if self.row is not None else place[0]
         return Marks(range(row, row + 1), range(place[1], place[1] + 1))
@@ -87,14 +104,13 @@ class _Compared:
         canvas = Canvas()
         pitch = self.lane_height + _GAP
         right = self.words_x + _WORDS
-        for rank in range(self.ranks):
-            lane = Box(MARGIN, MARGIN + rank * pitch, right - MARGIN, self.lane_height)
+        for place, rank in enumerate(self.numbers):
+            lane = Box(MARGIN, MARGIN + place * pitch, right - MARGIN, self.lane_height)
             draw_lane(canvas, lane, rank)
-            name = subscripted(self.mine.name, rank)
-            canvas.name(MARGIN + LANE_HEAD, middle(lane.center_y, "name"), name)
+            canvas.name(MARGIN + LANE_HEAD, middle(lane.center_y, "name"), self.names[place])
             y = lane.center_y - self.grid.down(self.whole.rows) // 2
-            draw_block(canvas, self.mine, rank, self.grid, self.x, y, self._marks(rank))
-            self._write(canvas, str(self.found[rank]), lane.center_y)
+            draw_block(canvas, self.mine, rank, self.grid, self.x, y, self._marks(place))
+            self._write(canvas, str(self.found[place]), lane.center_y)
         center_y = MARGIN + self.ranks * pitch + self.lane_height // 2
         y = center_y - self.grid.down(self.whole.rows) // 2
         box = self.grid.box(self.x, y, self.whole.blocks[0])
@@ -121,7 +137,7 @@ class _Compared:
     def _alt(self) -> str:
         said = [
             _("rank {rank}: {words}").format(rank=rank, words=str(each).rstrip(".。"))
-            for rank, each in enumerate(self.found)
+            for rank, each in zip(self.numbers, self.found, strict=True)
         ]
         message = _("What {ranks} ranks hold as {name} ({shape}), beside what it should be; {said}.")
         return message.format(name=self.whole.name, shape=self.shape, ranks=self.ranks, said="; ".join(said))

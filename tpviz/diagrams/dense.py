@@ -102,6 +102,8 @@ class _Dense:
         width, height = grid.across(value.columns), grid.down(value.rows)
         box = Box(center_x - width // 2, center_y - height // 2, width, height)
         canvas.box("absent", box)
+        name = f"d{value.name}"
+        canvas.name(center_x - text_width(name, "name") // 2, middle(box.y - LABEL // 2 - TWIN, "name"), name)
         canvas.text(center_x, middle(center_y, "note"), _("not computed"), "note", "c")
         return box
 

@@ -41,7 +41,7 @@ from tpviz.diagrams.stepping import Stepper
 from tpviz.i18n import _, ngettext
 from tpviz.trace import Event
 
-_TITLE = 30
+_TITLE = 28
 _HEAD = 74
 """The room for the rank's badge."""
 _LABEL = 34
@@ -49,7 +49,7 @@ _LABEL = 34
 _PAD = 9
 _GAP = 28
 """Between two lanes: room for what is said of it."""
-_SECTION = 18
+_SECTION = 10
 """Between forward and backward."""
 _BAR = 36
 _ARROW = 24
@@ -327,10 +327,10 @@ class Journey:
         lanes = []
         for rank in range(self.ranks):
             opened = self.ranks <= _OPEN or rank == 0
-            height = 2 * _PAD + _LABEL + _HEIGHT + 2 * (_FRAME + TWIN) if opened else _STRIP + 2 * (4 + TWIN)
+            height = 2 * _PAD + _LABEL + _HEIGHT + 2 * (_FRAME + TWIN) + 4 if opened else _STRIP + 2 * (4 + TWIN)
             lane = Box(x, y, right - x, height)
             draw_lane(canvas, lane, rank, _HEAD)
-            center_y = lane.bottom - _PAD - _FRAME - TWIN - _HEIGHT // 2 if opened else lane.center_y
+            center_y = lane.bottom - _PAD - 4 - _FRAME - TWIN - _HEIGHT // 2 if opened else lane.center_y
             for name in self.paths[phase].tensors:
                 self._step(canvas, phase, name)
                 self._draw_tensor(canvas, name, rank, columns[self._column(name)], center_y, opened)
@@ -385,7 +385,7 @@ class Journey:
         canvas.text(gap.center_x, center_y - 11, self._label(leg.step, rank), "label", "c")
         if leg.step in self.tiles:
             width = self._tile_width(leg.step, rank)
-            tile = Box(gap.center_x - width // 2, center_y + 15, width, 28)
+            tile = Box(gap.center_x - width // 2, center_y + 14, width, 27)
             canvas.box("block", tile, rank)
             canvas.box("twin", tile.grown(4), rank)
             name = subscripted(typeset(self.tiles[leg.step]), rank)

@@ -11,12 +11,16 @@ from tpviz.diagrams.operands import RunLike, check_ranks
 from tpviz.i18n import _
 from tpviz.trace import Event
 
-_WIDTH, _HEIGHT = 156, 116
+_WIDTH, _HEIGHT = 146, 116
 """A rank's tile."""
-_ACROSS, _DOWN = 150, 96
+_ACROSS, _DOWN = 140, 96
 """The room for a bridge between two tiles."""
-_INTO = 6
-"""How far a bridge reaches into the tiles that it joins."""
+_INTO = -5
+"""How far a bridge stays away from the tiles that it joins."""
+_HALF = 30
+"""Half the height of a bridge with words on it."""
+_LINK = 6
+"""Half the thickness of what carries a collective on to a further tile."""
 _LINE = 24
 _TITLE = 34
 
@@ -86,17 +90,18 @@ class _Mesh:
                 tile = self._tile(number, place, left, top)
                 draw_lane(canvas, tile, rank, _WIDTH)
                 if place and row in self.along:
-                    x = tile.x - self.across - _INTO
-                    bridge = Box(x, tile.center_y - 30, self.across + 2 * _INTO, 60)
-                    canvas.rounded("bar", bridge, 10)
-                    self._write(canvas, bridge, row if place == 1 else None, "w")
+                    half = _HALF if place == 1 else _LINK
+                    bridge = Box(tile.x - self.across - _INTO, tile.center_y - half, self.across + 2 * _INTO, 2 * half)
+                    canvas.rounded("bar", bridge, min(10, half))
+                    if place == 1:
+                        self._write(canvas, bridge, row, "w")
                 if number and self.columns[place] in self.along:
-                    bridge = Box(tile.x - 10, tile.y - _DOWN - _INTO, _WIDTH + 20, _DOWN + 2 * _INTO)
-                    bridge = Box(bridge.x, bridge.center_y - 30, bridge.width, 60)
                     for x in (tile.center_x - 8, tile.center_x + 8):
-                        canvas.line("rule", (x, tile.y - _DOWN + 3), (x, tile.y - 3))
-                    canvas.box("node", bridge)
-                    self._write(canvas, bridge, self.columns[place] if number == 1 else None, "")
+                        canvas.line("rule", (x, tile.y - _DOWN + 4), (x, tile.y - 4))
+                    if number == 1:
+                        bridge = Box(tile.x - 10, tile.y - _DOWN // 2 - _HALF, _WIDTH + 20, 2 * _HALF)
+                        canvas.box("node", bridge)
+                        self._write(canvas, bridge, self.columns[place], "")
         last = self._tile(len(self.rows) - 1, len(self.columns) - 1, left, top)
         return canvas.drawing(last.right + MARGIN + 10, last.bottom + MARGIN, self._alt())
 
@@ -106,9 +111,9 @@ class _Mesh:
     def _tile(self, row: int, column: int, left: int, top: int) -> Box:
         return Box(left + column * (_WIDTH + self.across), top + row * (_HEIGHT + _DOWN), _WIDTH, _HEIGHT)
 
-    def _write(self, canvas: Canvas, bridge: Box, group: tuple[int, ...] | None, color: str) -> None:
-        """Write on a group's first bridge; its others, of the same collective, say nothing again."""
-        words = [] if group is None else self._words(group)
+    def _write(self, canvas: Canvas, bridge: Box, group: tuple[int, ...], color: str) -> None:
+        """Write on a group's first bridge; what leads on to further ranks is of the same collective."""
+        words = self._words(group)
         y = bridge.center_y - len(words) * _LINE // 2
         for word in words:
             canvas.text(bridge.center_x, middle(y + _LINE // 2, "label"), word, "label", "c", color)

@@ -77,12 +77,13 @@ class _Map:
         canvas = Canvas()
         count = len(self.axis)
         left, top = MARGIN + _TICKS, MARGIN + LABEL
-        self._draw_map(canvas, left, top, count)
+        title_right = self._draw_map(canvas, left, top, count)
         right, bottom = self._draw_point(canvas, left + self.grid.across(count) + _BESIDE, top)
-        bottom = max(bottom, top + self.grid.down(count) + 2 * LABEL)
+        right, bottom = max(right, title_right), max(bottom, top + self.grid.down(count) + 2 * LABEL)
         return canvas.drawing(right + MARGIN, bottom + MARGIN - 8, self._alt())
 
-    def _draw_map(self, canvas: Canvas, left: int, top: int, count: int) -> None:
+    def _draw_map(self, canvas: Canvas, left: int, top: int, count: int) -> int:
+        """Draw the map; return where its title ends."""
         whole = Box(left, top, self.grid.across(count), self.grid.down(count))
         title = _("how much too large: {f}({a}) + {f}({b}) − {f}({a} + {b})")
         text = title.format(f=self.function, a=self.names[0], b=self.names[1])
@@ -108,6 +109,7 @@ class _Map:
             canvas.text(left - 10, middle(y, "note"), tick, "note", "e")
         canvas.name(whole.center_x - 10, middle(whole.bottom + LABEL + LABEL // 2 - 4, "name"), self.names[0])
         canvas.name(MARGIN - 4, middle(whole.center_y, "name"), self.names[1])
+        return MARGIN + text_width(text, "label")
 
     def _draw_point(self, canvas: Canvas, left: int, top: int) -> tuple[int, int]:
         """Draw what each rank does with its addend, and what one would get from the sum."""
