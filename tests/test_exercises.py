@@ -147,7 +147,6 @@ def test_any_way_to_the_right_value_is_right(merge):
 @pytest.mark.parametrize(
     "program",
     [
-        lambda comm, Xi, Wi, b: comm.all_gather(Xi, dim=1) @ comm.all_gather(Wi, dim=0) + b,
         lambda comm, Xi, Wi, b: comm.all_reduce(Xi @ Wi + (b if comm.rank == 0 else 0)),
         lambda comm, Xi, Wi, b: comm.all_reduce(Xi @ Wi + b * (comm.rank == comm.world_size - 1)),
     ],

@@ -81,6 +81,11 @@ SHAPE = ValueExercise(
 )
 
 
+def _collectives(program):
+    """Which collectives a program makes."""
+    return lambda comm, Xi, Wi: [event.kind for event in MERGE.run(program, example(X, W, ranks=comm.world_size)).trace]
+
+
 def all_of_y(comm, Xi, Wi):
     """Y on each rank, which has Xi and Wi: its columns of X and its rows of W."""
     partial = Xi @ Wi
@@ -168,11 +173,22 @@ MERGE = ProgramExercise(
         ),
         Misconception("all of W", lambda comm, Xi, Wi: X @ W, _NOT_ITS_OWN),
     ),
+    remarks=(
+        Remark(
+            "gathered",
+            lambda comm, Xi, Wi: comm.all_gather(Xi, dim=1) @ comm.all_gather(Wi, dim=0),
+            N_(
+                "One thing: you gathered X and W, and each rank multiplies all of them. That is right, and nothing is "
+                "divided: no rank is spared any of W or any product. Use `partial`."
+            ),
+            probe=_collectives,
+        ),
+    ),
 )
 
 
 def part_of_x(comm, X, Wi):
-    """Y on each rank; of 2 ranks, rank 0 has rows 0, 2, ... of W, rank 1 rows 1, 3, ..."""
+    """Y on each rank. Wi is every n-th row of W: on 2 ranks 0 and 2, or 1 and 3."""
     Xi = X[:, comm.rank :: comm.world_size]  # hole
     return comm.all_reduce(Xi @ Wi)
 

@@ -207,11 +207,15 @@ class ProgramExercise(FunctionExercise):
     held: Callable[..., tuple[Any, ...]] | None = None
     """What a rank has of a case's arguments, from the communicator and these. Without it, it has all of them."""
 
-    def evaluate(self, answer: Any, case: Case) -> object:
-        """What each rank returns."""
+    def run(self, answer: Any, case: Case) -> tpviz.Run:
+        """The run of an answer, in which each rank is given what it has."""
         # A partial, since a run looks into one for the tensors that the answer takes from the notebook.
         program = answer if self.held is None else functools.partial(_with_what_it_has, answer, self.held)
-        return tpviz.run(program, ranks=case.ranks, args=case.args).outputs
+        return tpviz.run(program, ranks=case.ranks, args=case.args)
+
+    def evaluate(self, answer: Any, case: Case) -> object:
+        """What each rank returns."""
+        return self.run(answer, case).outputs
 
     def difference(self, expected: object, got: object, case: Case) -> Difference:
         """The difference on the first rank whose output is wrong."""
