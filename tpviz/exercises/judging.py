@@ -108,7 +108,7 @@ def judge(exercise: Exercise, answer: object) -> Feedback:
             return Feedback(exercise.id, "right", tuple(sentences))
         misconception = _recognise(exercise, cases, given, wrong[0])
         if misconception is not None:
-            sentence = misconception_answer(exercise, misconception)
+            sentence = misconception_answer(exercise, misconception, wrong[0])
             return Feedback(exercise.id, "wrong", (sentence,), misconception=misconception.name)
     case, outcome = cases[wrong[0]], given[wrong[0]]
     if outcome.error is not None:
@@ -145,11 +145,12 @@ def _recognise(exercise: Exercise, cases: Sequence[Case], given: Sequence[Outcom
     return best
 
 
-def misconception_answer(exercise: Exercise, misconception: Misconception) -> str:
-    """The sentence of a misconception, filled with what it produces."""
+def misconception_answer(exercise: Exercise, misconception: Misconception, first: int = 0) -> str:
+    """The sentence of a misconception, filled with what it produces from the case on where an answer was wrong."""
     fields: dict[str, str] = {}
     cases = exercise.cases()
-    for case, outcome in zip(cases, _try(exercise, misconception.code, cases), strict=True):
+    tried = list(zip(cases, _try(exercise, misconception.code, cases), strict=True))
+    for case, outcome in [*tried[first:], *tried[:first]]:
         if outcome.error is not None:
             fields.setdefault("error", _message(outcome.cause))
             continue

@@ -7,12 +7,17 @@ from tpviz.exercises.pattern import Case, Misconception, ProgramExercise, ValueE
 from tpviz.i18n import N_
 
 
-def _contribution(comm, W, dY):
-    return tpviz.shard(dY, 1, comm) @ tpviz.shard(W, 1, comm).T
+def _columns(comm, W, dY):
+    """What a rank of the column layer has of W and of dY."""
+    return tpviz.shard(W, 1, comm), tpviz.shard(dY, 1, comm)
+
+
+def _contribution(comm, Wi, dYi):
+    return dYi @ Wi.T
 
 
 def _entry() -> int:
-    dX = sum(tpviz.run(_contribution, ranks=2, args=(W, dY)).outputs)
+    dX = sum(tpviz.run(lambda comm: _contribution(comm, *_columns(comm, W, dY)), ranks=2).outputs)
     return int(dX[0, 0])
 
 
@@ -66,17 +71,17 @@ def _input_cases() -> list[Case]:
     ]
 
 
-def input_gradient(comm, W, dY):
-    """The whole dX on each rank, which holds its columns of W and of dY."""
-    Wi, dYi = tpviz.shard(W, 1, comm), tpviz.shard(dY, 1, comm)
-    G = dYi @ Wi.T  # hole
-    return comm.all_reduce(G)  # hole
+def input_gradient(comm, Wi, dYi):
+    """The whole dX on each rank, which has its columns of W and of dY."""
+    Gi = dYi @ Wi.T  # hole
+    return comm.all_reduce(Gi)  # hole
 
 
 INPUT_GRADIENT = ProgramExercise(
     id="03-dx",
     function=input_gradient,
     inputs=_input_cases,
+    held=_columns,
     right=N_(
         "Each rank's product is a contribution to all of dX, through its own columns. Added over the ranks, they are "
         "dX."
@@ -89,7 +94,7 @@ INPUT_GRADIENT = ProgramExercise(
     misconceptions=(
         Misconception(
             "concatenated",
-            lambda comm, W, dY: comm.all_gather(_contribution(comm, W, dY), dim=-1),
+            lambda comm, Wi, dYi: comm.all_gather(_contribution(comm, Wi, dYi), dim=-1),
             N_(
                 "You put the contributions side by side, as the outputs were in forward. You notice by the shape: "
                 "{got_shape}, and dX has X's, {expected_shape}. Each contribution already tells of all entries of X."
@@ -97,7 +102,7 @@ INPUT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "rows",
-            lambda comm, W, dY: comm.all_gather(_contribution(comm, W, dY), dim=0),
+            lambda comm, Wi, dYi: comm.all_gather(_contribution(comm, Wi, dYi), dim=0),
             N_(
                 "You put the contributions one above the other. You notice by the shape: {got_shape}, and dX has X's, "
                 "{expected_shape}. Each contribution already has a row for each row of X."
@@ -114,7 +119,7 @@ INPUT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "rank 0's",
-            lambda comm, W, dY: comm.broadcast(_contribution(comm, W, dY)),
+            lambda comm, Wi, dYi: comm.broadcast(_contribution(comm, Wi, dYi)),
             N_(
                 "Now all ranks have rank 0's contribution. That they agree does not make it dX: {place} is {got}, and "
                 "it should be {expected}. What the loss feels through the other ranks' columns is missing."
@@ -122,7 +127,7 @@ INPUT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "mean",
-            lambda comm, W, dY: comm.all_reduce(_contribution(comm, W, dY), op="mean"),
+            lambda comm, Wi, dYi: comm.all_reduce(_contribution(comm, Wi, dYi), op="mean"),
             N_(
                 "The mean divides by the number of ranks. The shape is right, and the numbers are too small: tried on "
                 "{case}, {place} is {got}, and it should be {expected}. Nothing was counted twice, so there is nothing"
@@ -131,7 +136,7 @@ INPUT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "maximum",
-            lambda comm, W, dY: comm.all_reduce(_contribution(comm, W, dY), op="max"),
+            lambda comm, Wi, dYi: comm.all_reduce(_contribution(comm, Wi, dYi), op="max"),
             N_(
                 "The larger of the contributions is not their sum. The shape cannot tell; compare with dY @ W.T: "
                 "{place} is {got}, and it should be {expected}."
@@ -139,7 +144,7 @@ INPUT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "summed twice",
-            lambda comm, W, dY: comm.all_reduce(comm.all_reduce(_contribution(comm, W, dY))),
+            lambda comm, Wi, dYi: comm.all_reduce(comm.all_reduce(_contribution(comm, Wi, dYi))),
             N_(
                 "What you added up was all of dX already, so it is counted once for each rank. Tried on {case}, {place}"
                 " is {got}, and it should be {expected}."
@@ -147,7 +152,7 @@ INPUT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "some rows",
-            lambda comm, W, dY: comm.reduce_scatter(_contribution(comm, W, dY), dim=0),
+            lambda comm, Wi, dYi: comm.reduce_scatter(_contribution(comm, Wi, dYi), dim=0),
             N_(
                 "The sum is right, but each rank gets only some rows of it: {got_shape} on rank {rank}. Here each rank"
                 " needs all of dX, {expected_shape}."
@@ -155,7 +160,7 @@ INPUT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "no transpose",
-            lambda comm, W, dY: comm.all_reduce(tpviz.shard(dY, 1, comm) @ tpviz.shard(W, 1, comm)),
+            lambda comm, Wi, dYi: comm.all_reduce(dYi @ Wi),
             N_(
                 "Wi is not turned round. On 2 ranks it is square, 4×4, and nothing complains: tried on {case}, {place}"
                 " is {got}, and it should be {expected}. On 4 ranks it is not, and you notice at once: {error}"
@@ -163,11 +168,8 @@ INPUT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "all of dY",
-            lambda comm, W, dY: comm.all_reduce(dY @ tpviz.shard(W, 1, comm).T),
-            N_(
-                "You took all of dY. A rank of the column layer gets only its own columns of it, dYi, and its Wi fits "
-                "no others: {error}"
-            ),
+            lambda comm, Wi, dYi: comm.all_reduce(comm.all_gather(dYi) @ Wi.T),
+            N_("You gathered all of dY. A rank's Wi fits its own columns of it, dYi, and no others: {error}"),
         ),
     ),
 )
@@ -183,13 +185,13 @@ def _weight_cases() -> list[Case]:
     ]
 
 
-def _own_dw(comm, X, dY):
-    return X.T @ tpviz.shard(dY, 1, comm)
+def _own_columns(comm, X, dY):
+    """What a rank of the column layer has of X, all of it, and of dY."""
+    return X, tpviz.shard(dY, 1, comm)
 
 
-def weight_gradient(comm, X, dY):
+def weight_gradient(comm, X, dYi):
     """The gradient of this rank's columns of W, from all of X and its columns of dY."""
-    dYi = tpviz.shard(dY, 1, comm)
     return X.T @ dYi  # hole
 
 
@@ -197,6 +199,7 @@ WEIGHT_GRADIENT = ProgramExercise(
     id="03-dw",
     function=weight_gradient,
     inputs=_weight_cases,
+    held=_own_columns,
     right=N_(
         "Wi made Yi and nothing else, and this rank has all of X and all of dYi. So dWi is complete, and nothing is "
         "sent."
@@ -209,7 +212,7 @@ WEIGHT_GRADIENT = ProgramExercise(
     misconceptions=(
         Misconception(
             "all-reduced",
-            lambda comm, X, dY: comm.all_reduce(_own_dw(comm, X, dY)),
+            lambda comm, X, dYi: comm.all_reduce(X.T @ dYi),
             N_(
                 "You added the ranks' weight gradients, as one does where each rank has a copy of the whole weight. "
                 "Here each rank has other columns. All shapes are right, and no message says a word: on rank {rank}, "
@@ -219,7 +222,7 @@ WEIGHT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "averaged",
-            lambda comm, X, dY: comm.all_reduce(_own_dw(comm, X, dY), op="mean"),
+            lambda comm, X, dYi: comm.all_reduce(X.T @ dYi, op="mean"),
             N_(
                 "You averaged the ranks' weight gradients, as one does where each rank has a copy of the whole weight."
                 " Here each rank has other columns. All shapes are right, and no message says a word: on rank {rank}, "
@@ -228,7 +231,7 @@ WEIGHT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "whole",
-            lambda comm, X, dY: X.T @ dY,
+            lambda comm, X, dYi: comm.all_gather(X.T @ dYi),
             N_(
                 "That is all of dW, {got_shape}. This rank holds only its columns of W, so only their gradient has "
                 "anything to update: {expected_shape}."
@@ -236,7 +239,7 @@ WEIGHT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "no transpose",
-            lambda comm, X, dY: X @ tpviz.shard(dY, 1, comm),
+            lambda comm, X, dYi: X @ dYi,
             N_(
                 "X is not turned round. With 3 samples of 4 features you notice at once: {error}. With as many samples"
                 " as features you do not: tried on {case}, {place} is {got}, and it should be {expected}."
@@ -244,7 +247,7 @@ WEIGHT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "turned round",
-            lambda comm, X, dY: tpviz.shard(dY, 1, comm).T @ X,
+            lambda comm, X, dYi: dYi.T @ X,
             N_(
                 "That is the gradient turned round, as `nn.Linear` keeps its weight. W is not: on 2 ranks Wi is "
                 "square, 4×4, and nothing complains, but {place} is {got}, and it should be {expected}. On 4 ranks the"
@@ -253,7 +256,7 @@ WEIGHT_GRADIENT = ProgramExercise(
         ),
         Misconception(
             "part of X",
-            lambda comm, X, dY: tpviz.shard(X, 1, comm).T @ tpviz.shard(dY, 1, comm),
+            lambda comm, X, dYi: tpviz.shard(X, 1, comm).T @ dYi,
             N_(
                 "You cut X by columns, as the row layer does. In the column layer X is replicated, and each of its "
                 "columns takes part: the result is {got_shape}, and this rank's part of W is {expected_shape}."

@@ -162,6 +162,14 @@ THREE_PATHS = FunctionExercise(
             ),
         ),
         Misconception(
+            "one partner",
+            lambda x, w1, w2, w3: x * w2 * w1 + x * w3 * w2 + x * w1 * w3,
+            N_(
+                "Each of your terms has one partner only. With y2 and y3 held still, L grows y2 · y3 times as fast as "
+                "y1: both stand in the path. With {case} you get {got}; the derivative is {expected}."
+            ),
+        ),
+        Misconception(
             "L itself",
             lambda x, w1, w2, w3: x * w1 * x * w2 * x * w3,
             N_("That is L, {got} with {case}. How fast L changes when x does is {expected}."),

@@ -112,7 +112,7 @@ def _gradient_cases() -> list[Case]:
 
 
 def backward_of_g(comm, dY):
-    """This rank's partial sum: its gradient. dY is the sum's; the loss counts once."""
+    """The gradient of this rank's partial sum, if dY is the gradient of the sum."""
     return dY  # hole
 
 
@@ -300,6 +300,19 @@ CONVENTION = ValueExercise(
                 "You added over the ranks, as if both had one x. y = 1 · x of rank 0 + 2 · x of rank 1: two variables, "
                 "each with its own gradient."
             ),
+        ),
+        Misconception(
+            "one x, once",
+            [[3, 3], [3, 3]],
+            N_(
+                "You added over the ranks, as if both had one x. Each rank has its own: y = 1 · x of rank 0 + 2 · x of "
+                "rank 1. And if each rank's loss counts, each x is in two losses."
+            ),
+        ),
+        Misconception(
+            "only one rank doubled",
+            [[1, 2], [2, 2]],
+            N_("If each rank's loss counts, each x is in both losses, so both gradients double, 1 to 2 and 2 to 4."),
         ),
         Misconception(
             "summed too late",

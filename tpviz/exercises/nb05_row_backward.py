@@ -7,8 +7,13 @@ from tpviz.exercises.pattern import Case, Misconception, ProgramExercise, ValueE
 from tpviz.i18n import N_
 
 
-def _own_dx(comm, W, dY):
-    return dY @ tpviz.shard(W, 0, comm).T
+def _rows(comm, W, dY):
+    """What a rank of the row layer has of W, and of dY, which is all of it."""
+    return tpviz.shard(W, 0, comm), dY
+
+
+def _own_dx(comm, Wi, dY):
+    return dY @ Wi.T
 
 
 def _own_dx_cases() -> list[Case]:
@@ -21,9 +26,8 @@ def _own_dx_cases() -> list[Case]:
     ]
 
 
-def own_dx(comm, W, dY):
+def own_dx(comm, Wi, dY):
     """The gradient of this rank's part of X, from its rows of W and all of dY."""
-    Wi = tpviz.shard(W, 0, comm)
     return dY @ Wi.T  # hole
 
 
@@ -31,6 +35,7 @@ OWN_DX = ProgramExercise(
     id="05-dx-part",
     function=own_dx,
     inputs=_own_dx_cases,
+    held=_rows,
     right=N_("Xi met Wi and nothing else, on this rank and nowhere else. So dXi is complete, and nothing is added."),
     hint_sentences=(
         N_("dX = dY Wᵀ for the whole layer. A column of dX needs which row of W?"),
@@ -40,7 +45,7 @@ OWN_DX = ProgramExercise(
     misconceptions=(
         Misconception(
             "summed",
-            lambda comm, W, dY: comm.all_reduce(_own_dx(comm, W, dY)),
+            lambda comm, Wi, dY: comm.all_reduce(_own_dx(comm, Wi, dY)),
             N_(
                 "You added, as the column layer does. There all ranks used one X. Here X0 and X1 are different "
                 "columns of X, and you added their gradients. On 2 ranks and on 4 the shapes agree, and no message "
@@ -49,7 +54,7 @@ OWN_DX = ProgramExercise(
         ),
         Misconception(
             "averaged",
-            lambda comm, W, dY: comm.all_reduce(_own_dx(comm, W, dY), op="mean"),
+            lambda comm, Wi, dY: comm.all_reduce(_own_dx(comm, Wi, dY), op="mean"),
             N_(
                 "You took the mean over the ranks. But X0 and X1 are different columns of X, and their gradients are "
                 "not two guesses at one number. No shape tells: on rank {rank}, {place} is {got}, and it should be "
@@ -58,7 +63,7 @@ OWN_DX = ProgramExercise(
         ),
         Misconception(
             "whole",
-            lambda comm, W, dY: dY @ W.T,
+            lambda comm, Wi, dY: dY @ comm.all_gather(Wi, dim=0).T,
             N_(
                 "That is all of dX, {got_shape}. This rank holds only its columns of X, and their gradient is "
                 "{expected_shape}."
@@ -66,7 +71,7 @@ OWN_DX = ProgramExercise(
         ),
         Misconception(
             "no transpose",
-            lambda comm, W, dY: dY @ tpviz.shard(W, 0, comm),
+            lambda comm, Wi, dY: dY @ Wi,
             N_(
                 "Wi is not turned round. On the running example you notice at once: {error}. With a square Wi you do "
                 "not: tried on {case}, {place} is {got}, and it should be {expected}."
@@ -74,7 +79,7 @@ OWN_DX = ProgramExercise(
         ),
         Misconception(
             "part of dY",
-            lambda comm, W, dY: tpviz.shard(dY, 1, comm) @ tpviz.shard(W, 0, comm).T,
+            lambda comm, Wi, dY: tpviz.shard(dY, 1, comm) @ Wi.T,
             N_(
                 "You cut dY, as the column layer does. Here each rank made a share of all columns of Y, so it needs all"
                 " of dY: {error}"
@@ -82,7 +87,7 @@ OWN_DX = ProgramExercise(
         ),
         Misconception(
             "cut again",
-            lambda comm, W, dY: tpviz.shard(_own_dx(comm, W, dY), 1, comm),
+            lambda comm, Wi, dY: tpviz.shard(_own_dx(comm, Wi, dY), 1, comm),
             N_(
                 "dY @ Wi.T is already this rank's part, since Wi holds only its rows of W. You cut it once more: "
                 "{got_shape}, and Xi is {expected_shape}."
@@ -102,9 +107,8 @@ def _whole_dx_cases() -> list[Case]:
     ]
 
 
-def whole_dx(comm, W, dY):
-    """The whole dX on each rank, which holds its rows of W and all of dY."""
-    Wi = tpviz.shard(W, 0, comm)
+def whole_dx(comm, Wi, dY):
+    """The whole dX on each rank, which has its rows of W and all of dY."""
     dXi = dY @ Wi.T  # hole
     return comm.all_gather(dXi, dim=1)  # hole
 
@@ -113,6 +117,7 @@ WHOLE_DX = ProgramExercise(
     id="05-dx-row",
     function=whole_dx,
     inputs=_whole_dx_cases,
+    held=_rows,
     right=N_("dX0 and dX1 are finished columns of dX, so they stand side by side, in rank order: an AllGather."),
     hint_sentences=(
         N_("What does a rank's dY @ Wi.T have: a share of each entry of dX, or some entries of it, finished?"),
@@ -122,7 +127,7 @@ WHOLE_DX = ProgramExercise(
     misconceptions=(
         Misconception(
             "summed",
-            lambda comm, W, dY: comm.all_reduce(_own_dx(comm, W, dY)),
+            lambda comm, Wi, dY: comm.all_reduce(_own_dx(comm, Wi, dY)),
             N_(
                 "You added the parts, as the column layer does. All parts are {got_shape}, so the sum itself raises no "
                 "error; you notice since dX is {expected_shape}. X0 and X1 are different columns of X: nothing of "
@@ -131,7 +136,7 @@ WHOLE_DX = ProgramExercise(
         ),
         Misconception(
             "averaged",
-            lambda comm, W, dY: comm.all_reduce(_own_dx(comm, W, dY), op="mean"),
+            lambda comm, Wi, dY: comm.all_reduce(_own_dx(comm, Wi, dY), op="mean"),
             N_(
                 "You took the mean of the parts, which is {got_shape}; dX is {expected_shape}. X0 and X1 are different "
                 "columns of X, not two guesses at one."
@@ -147,7 +152,7 @@ WHOLE_DX = ProgramExercise(
         ),
         Misconception(
             "cut again",
-            lambda comm, W, dY: tpviz.shard(_own_dx(comm, W, dY), 1, comm),
+            lambda comm, Wi, dY: tpviz.shard(_own_dx(comm, Wi, dY), 1, comm),
             N_(
                 "You cut what is already a part: {got_shape}. Wi holds only some rows of W, so dY @ Wi.T has only some "
                 "columns of dX. The whole is {expected_shape}."
@@ -155,7 +160,7 @@ WHOLE_DX = ProgramExercise(
         ),
         Misconception(
             "rows",
-            lambda comm, W, dY: comm.all_gather(_own_dx(comm, W, dY), dim=0),
+            lambda comm, Wi, dY: comm.all_gather(_own_dx(comm, Wi, dY), dim=0),
             N_(
                 "You put the parts one above the other, {got_shape}. Each part has all rows of dX, and some of its "
                 "columns; dX is {expected_shape}."
@@ -163,7 +168,7 @@ WHOLE_DX = ProgramExercise(
         ),
         Misconception(
             "reshaped",
-            lambda comm, W, dY: comm.all_gather(_own_dx(comm, W, dY), dim=0).reshape(dY.shape[0], -1),
+            lambda comm, Wi, dY: comm.all_gather(_own_dx(comm, Wi, dY), dim=0).reshape(dY.shape[0], -1),
             N_(
                 "The shape is right and the numbers are not: {place} is {got}, and it should be {expected}. One above "
                 "the other and then cut into longer rows, row 0 goes on with rank 0's row 1 instead of rank 1's row 0."
@@ -171,7 +176,7 @@ WHOLE_DX = ProgramExercise(
         ),
         Misconception(
             "wholes added",
-            lambda comm, W, dY: comm.all_reduce(dY @ W.T),
+            lambda comm, Wi, dY: comm.all_reduce(dY @ comm.all_gather(Wi, dim=0).T),
             N_(
                 "Each rank had all of dX already, from all of W, and you added that up, once for each rank. The shape "
                 "is right: tried on {case}, {place} is {got}, and it should be {expected}."
@@ -179,7 +184,7 @@ WHOLE_DX = ProgramExercise(
         ),
         Misconception(
             "no transpose",
-            lambda comm, W, dY: comm.all_gather(dY @ tpviz.shard(W, 0, comm), dim=1),
+            lambda comm, Wi, dY: comm.all_gather(dY @ Wi, dim=1),
             N_(
                 "Wi is not turned round. On the running example you notice at once: {error}. With a square Wi you do "
                 "not: tried on {case}, the shape is right, {place} is {got}, and it should be {expected}."
@@ -295,6 +300,11 @@ STEP = ProgramExercise(
             "no learning rate",
             _with_step(lambda comm, Wi, dWi, lr: Wi - dWi),
             N_("lr is missing: {place} is {got}, and it should be {expected}."),
+        ),
+        Misconception(
+            "update only",
+            _with_step(lambda comm, Wi, dWi, lr: lr * dWi),
+            N_("That is what is taken away: {place} is {got}, and it should be {expected}. Taken away from what?"),
         ),
         Misconception(
             "gradient only",

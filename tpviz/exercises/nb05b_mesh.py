@@ -173,6 +173,23 @@ MEAN = ProgramExercise(
             ),
         ),
         Misconception(
+            "divided by tp",
+            _with_sync(lambda comm, tp_group, dp_group, dWi: dp_group.all_reduce(dWi) / tp_group.world_size),
+            N_(
+                "The right sum, divided by the size of the TP group. On a 2×2 mesh that is also the number of copies, "
+                "and no number tells; on {case}, {place} is {got}, and it should be {expected}. Divide by "
+                "`dp_group.world_size`."
+            ),
+        ),
+        Misconception(
+            "divided by 2",
+            _with_sync(lambda comm, tp_group, dp_group, dWi: dp_group.all_reduce(dWi) / 2),
+            N_(
+                "The right sum, divided by 2. That is right for two copies; on {case}, {place} is {got}, and it should "
+                "be {expected}. Divide by `dp_group.world_size`."
+            ),
+        ),
+        Misconception(
             "over both",
             _with_sync(lambda comm, tp_group, dp_group, dWi: tp_group.all_reduce(dp_group.all_reduce(dWi, op="mean"))),
             N_(
