@@ -12,7 +12,7 @@ from tpviz.i18n import _
 
 # A copy of its own: a learner may write into the tensors of tpviz.example.
 _own: dict[str, torch.Tensor] = runpy.run_path(_example.__file__)
-X, X4, W, dY, dY4 = (_own[name] for name in ("X", "X4", "W", "dY", "dY4"))
+X, X4, W, W2, dY, dY4 = (_own[name] for name in ("X", "X4", "W", "W2", "dY", "dY4"))
 
 
 def integers(rows: int, columns: int, start: int = 0) -> torch.Tensor:

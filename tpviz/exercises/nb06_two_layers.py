@@ -4,9 +4,7 @@
 Of a `TrafficExercise` it counts too what is sent.
 """
 
-import functools
 import itertools
-import runpy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,9 +13,8 @@ from typing import Any
 import torch
 
 import tpviz
-from tpviz import example as _example
 from tpviz.exercises import values
-from tpviz.exercises.inputs import X4, W, X, example, integers
+from tpviz.exercises.inputs import W2, X4, W, X, example, integers
 from tpviz.exercises.pattern import (
     Case,
     Difference,
@@ -25,13 +22,11 @@ from tpviz.exercises.pattern import (
     ProgramExercise,
     Remark,
     ValueExercise,
-    _with_what_it_has,
 )
 from tpviz.i18n import N_, _
-from tpviz.running import Run
 from tpviz.trace import Trace
 
-W1, W2 = W, runpy.run_path(_example.__file__)["W2"]
+W1 = W
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +55,15 @@ class TrafficExercise(ProgramExercise):
         Who sends other things of no more weight has sent what the solution sends.
         """
         if type(answer) is Kinds:
-            return _kinds(self._run(answer.program, case).trace)
-        best = self._run(self.reference, replace(case, args=values.copied(case.args)))
-        mine = self._run(answer, case)
+            return _kinds(self.run(answer.program, case).trace)
+        best = self.run(self.reference, replace(case, args=values.copied(case.args)))
+        mine = self.run(answer, case)
         if not values.same(best.outputs, mine.outputs):
             return mine.outputs
         enough, weight = self.weigh(best.trace), self.weigh(mine.trace)
         if weight <= enough:
             return [*best.outputs, _kinds(best.trace), enough]
         return [*best.outputs, _kinds(mine.trace), weight]
-
-    def _run(self, program: Any, case: Case) -> Run:
-        if self.held is not None:
-            program = functools.partial(_with_what_it_has, program, self.held)
-        return tpviz.run(program, ranks=case.ranks, args=case.args)
 
     def difference(self, expected: object, got: object, case: Case) -> Difference:
         """The difference on the first rank whose output is wrong; where none is, what is sent for nothing."""
