@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import shutil
+import socket
 import signal
 import subprocess
 import sys
@@ -94,9 +95,12 @@ def _wait_for_url(process: "subprocess.Popen[bytes]", runtime: Path, log: Path) 
     while process.poll() is None and time.monotonic() < deadline:
         for path in runtime.glob("jpserver-*.json"):
             try:
-                return str(json.loads(path.read_text(encoding="utf-8"))["url"])
-            except json.JSONDecodeError:
-                pass  # still being written
+                facts = json.loads(path.read_text(encoding="utf-8"))
+                # Its address is written down a moment before it listens there.
+                socket.create_connection((facts["hostname"], facts["port"]), timeout=1).close()
+            except (json.JSONDecodeError, OSError):
+                continue
+            return str(facts["url"])
         time.sleep(0.05)
     raise BrowserError(f"JupyterLab did not start:\n{log.read_text(encoding='utf-8', errors='replace')}")
 

@@ -21,7 +21,7 @@ _STYLE = f"""
 .picture {{ overflow-x: auto; }}
 svg {{ display: block; width: 100%; height: auto; }}
 svg [data-step] {{ opacity: 0.07; }}
-svg [data-step].past {{ opacity: 1; }}
+svg [data-step].past {{ opacity: 0.6; }}
 svg [data-step].now {{ opacity: 1; }}
 .panel {{ display: flex; align-items: center; gap: 12px; padding: 8px 16px 12px; flex-wrap: wrap; }}
 button {{ font: inherit; font-size: 18px; min-width: 44px; min-height: 40px; color: {INK}; background: #eceff3;
@@ -44,6 +44,7 @@ _SCRIPT = """
   const svg = new DOMParser().parseFromString(source, 'image/svg+xml').documentElement;
   svg.style.minWidth = image.style.minWidth;
   svg.style.maxWidth = svg.getAttribute('width') + 'px';
+  image.remove();
   const root = figure.attachShadow({ mode: 'open' });
   root.innerHTML = `<style>${style}</style><div class="frame"><div class="picture"></div><div class="panel">
     <button type="button">◀</button><input type="range" min="0" value="0"><button type="button">▶</button>
