@@ -10,8 +10,8 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -248,13 +248,21 @@ class Notebook:
         ]
 
     def pictures(self) -> list[dict[str, Any]]:
-        """The pictures on the page: alt, natural width and width as shown, and the number of the cell."""
+        """The pictures on the page: alt, natural width and width as shown, and the number of the cell.
+
+        A figure that steps has its picture, an SVG, in a shadow tree.
+        """
         return cast(
             list[dict[str, Any]],
             self.page.evaluate(
                 """() => [...document.querySelectorAll('.jp-Notebook .jp-Cell')].flatMap((cell, index) =>
-                    [...cell.querySelectorAll('img')].map(image => ({alt: image.alt, cell: index + 1,
-                        natural: image.naturalWidth, shown: image.getBoundingClientRect().width})))"""
+                    [...cell.querySelectorAll('img, [data-steps]')].flatMap(found => {
+                        const image = found.shadowRoot ? found.shadowRoot.querySelector('svg') : found;
+                        if (image.tagName === 'DIV') return [];  // its still is an image of its own
+                        return [{alt: image.alt ?? image.getAttribute('aria-label'), cell: index + 1,
+                            natural: image.naturalWidth ?? +image.getAttribute('width'),
+                            shown: image.getBoundingClientRect().width}];
+                    }))"""
             ),
         )
 
