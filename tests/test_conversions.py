@@ -13,10 +13,12 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import tpviz
 from tpviz import conversions
+from tpviz.chunking import chunk
 from tpviz.conversions import ADDENDS, COLUMNS, CONVERSIONS, FLOWS, ROWS, SHARED, WHOLE, conversion
 from tpviz.costs import Link, collective_seconds, ring_steps
 from tpviz.layouts import Partial, Replicate, Shard, distribute, full
 from tpviz.rules import str_of
+from tpviz.sharding import shard
 
 PLACEMENTS = (Replicate(), Shard(0), Shard(1), Partial())
 RANKS = [1, 2, 3, 4, 8]
@@ -136,8 +138,8 @@ def test_a_conversion_is_found_by_its_placements(before, after, consumer):
         assert found.kinds() == ()
         assert found.why == "Nothing to do."
     elif end == ADDENDS:
-        message = f"there is no use in going from {str_of(before)} to Partial: whoever takes addends takes"
-        with pytest.raises(ValueError, match=re.escape(message)):
+        message = f"{str_of(before)} → Partial is none of the conversions here. It would send nothing: "
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}.* add it after their sum"):
             conversion(before, after, consumer)
     else:
         assert conversion(before, after, consumer) is CONVERSIONS[start, end]
@@ -146,11 +148,29 @@ def test_a_conversion_is_found_by_its_placements(before, after, consumer):
 
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=str_of)
 def test_nothing_to_do_does_nothing(placement):
-    # Fails: ``apply`` takes what is no operator for ``own_slice``, so a shard is cut again and a whole is refused.
     whole, cotangent = integers((5, 6), 1), integers((5, 6), 2)
     run = converted(conversion(placement, placement), whole, cotangent, 2)
     assert len(run.trace) == 0
     assert torch.equal(full([result for result, _gradient in run.outputs], placement), whole)
+
+
+@pytest.mark.parametrize("before", PLACEMENTS[:3], ids=str_of)
+def test_into_addends_there_is_a_way_that_sends_nothing(before):
+    """As the refusal says: zeros where a rank has nothing (or should have nothing) make addends of any layout."""
+    whole = integers((5, 6), 1)
+
+    def program(comm):
+        mine = torch.zeros_like(whole)
+        if before == Replicate() and comm.rank == 0:
+            mine += whole
+        if isinstance(before, Shard):
+            begin, length = chunk(whole.shape[before.dim], comm.world_size, comm.rank)
+            mine.narrow(before.dim, begin, length).add_(shard(whole, before.dim, comm))
+        return mine
+
+    run = tpviz.run(program, ranks=4)
+    assert len(run.trace) == 0
+    assert torch.equal(full(run.outputs, Partial()), whole)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +185,11 @@ def test_nothing_to_do_does_nothing(placement):
         (lambda: conversion("Shard(0)", Replicate()), TypeError, "'Shard(0)' is no placement of a matrix"),
         (lambda: conversion(Shard(0), Replicate(), "both"), ValueError, "consumer='both' is unknown: replicated or"),
         (lambda: conversion(Shard(0), Shard(0), "both"), ValueError, "consumer='both' is unknown"),
-        (lambda: conversion(Replicate(), Partial()), ValueError, "no use in going from Replicate to Partial"),
+        (lambda: conversion([Shard(0)], Replicate()), TypeError, "[Shard(dim=0)] is no placement of a matrix"),
+        (lambda: conversion(Replicate(), {}), TypeError, "{} is no placement of a matrix"),
+        (lambda: conversion(Shard(0), Shard(0), ["both"]), ValueError, "consumer=['both'] is unknown"),
+        (lambda: conversion(Replicate(), Partial()), ValueError, "add it after their sum, or on one rank only."),
+        (lambda: conversion(Shard(1), Partial()), ValueError, "each rank fills its shard up with zeros."),
     ],
 )
 def test_wrong_questions(ask, kind, message):

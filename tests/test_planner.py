@@ -4,16 +4,20 @@ import heapq
 import itertools
 import random
 import re
+from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+import tpviz
 from tpviz import example
 from tpviz.conversions import ADDENDS, COLUMNS, CONVERSIONS, ROWS, SHARED, WHOLE, Flow
 from tpviz.costs import Link, collective_seconds
+from tpviz.errors import RankError
 from tpviz.layouts import Partial, Replicate, Shard, full
 from tpviz.planner import KNOWN, Network, NoPlan, Prices
 from tpviz.plans import every_plan, plan, summary
@@ -494,6 +498,8 @@ def test_another_trace_does_not_agree():
 
 KNOWN_SHAPES = {"X": (3, 4), "W": (4, 4)}
 LINEAR = ("Y", "matmul", "X", "W")
+NAMES = "expected an output, an operator and its inputs, such as ('A', 'matmul', 'X', 'W')."
+SIZES = "expected positive whole numbers, such as (3, 4)."
 
 
 @pytest.mark.parametrize(
@@ -505,17 +511,25 @@ LINEAR = ("Y", "matmul", "X", "W")
             f"'dropout' is no operator of a network; expected one of {', '.join(KNOWN)}.",
         ),
         ([("Y", "matmul", "X")], KNOWN_SHAPES, "Y: matmul takes 2 inputs, x, w, not 1."),
-        ([("Y", "relu", "X", "W")], KNOWN_SHAPES, "Y: relu takes 1 inputs, x, not 2."),
+        ([("Y", "relu", "X", "W")], KNOWN_SHAPES, "Y: relu takes 1 input, x, not 2."),
         ([("Y", "relu", "A")], KNOWN_SHAPES, "Y needs A, which is neither given nor computed before."),
         ([("Y", "relu", "Y")], KNOWN_SHAPES, "Y needs Y, which is neither given nor computed before."),
         ([LINEAR, ("Y", "relu", "X")], KNOWN_SHAPES, "Y is there twice."),
         ([("X", "relu", "X")], {"X": (3, 4)}, "X is there twice."),
-        ([LINEAR], {"X": (3, 4), "W": (5, 6)}, "Y: matmul of (3, 4), (5, 6) does not fit."),
-        ([LINEAR], {"X": (3, 4), "W": (4,)}, "Y: matmul of (3, 4), (4,) does not fit."),
-        ([("Y", "add_bias", "X", "W")], KNOWN_SHAPES, "Y: add_bias of (3, 4), (4, 4) does not fit."),
-        ([("T", "transpose", "X"), ("Y", "add", "X", "T")], {"X": (3, 4)}, "Y: add of (3, 4), (4, 3) does not fit."),
-        ([("Y", "relu", "X")], {"X": (4,)}, "Y: relu of (4,) does not fit."),
-        ([("Y", "transpose", "X")], {"X": (4,)}, "Y: transpose of (4,) does not fit."),
+        ([LINEAR], {"X": (3, 4), "W": (5, 6)}, "Y: matmul of (3, 4), (5, 6) does not fit; expected (n, k), (k, m)."),
+        ([LINEAR], {"X": (3, 4), "W": (4,)}, "Y: matmul of (3, 4), (4,) does not fit; expected (n, k), (k, m)."),
+        (
+            [("Y", "add_bias", "X", "W")],
+            KNOWN_SHAPES,
+            "Y: add_bias of (3, 4), (4, 4) does not fit; expected (n, k), (k,).",
+        ),
+        (
+            [("T", "transpose", "X"), ("Y", "add", "X", "T")],
+            {"X": (3, 4)},
+            "Y: add of (3, 4), (4, 3) does not fit; expected (n, k), (n, k).",
+        ),
+        ([("Y", "relu", "X")], {"X": (4,)}, "Y: relu of (4,) does not fit; expected (n, k)."),
+        ([("Y", "transpose", "X")], {"X": (4,)}, "Y: transpose of (4,) does not fit; expected (n, k)."),
         ([("Y", "relu", "X")], KNOWN_SHAPES, "W is given, and no step uses it."),
         (
             [("Y", "add", "X", "W")],
@@ -536,19 +550,89 @@ LINEAR = ("Y", "matmul", "X", "W")
         (
             [("Z", "add", "X", "W"), ("Y", "matmul", "Z", "W")],
             {"X": (4, 4), "W": (4, 4)},
-            "W is a weight, and Z takes it as y.",
+            "W is a weight, and Z takes it as y, which has to come from the input.",
+        ),
+        # Under a second name it would be no weight either.
+        (
+            [LINEAR, ("Z", "add", "Y", "W")],
+            {"X": (4, 4), "W": (4, 4)},
+            "W is a weight, and Z takes it as y, which has to come from the input.",
         ),
         (
             [LINEAR, ("Z", "matmul", "Y", "W")],
             KNOWN_SHAPES,
-            "the weight W is used by two steps: give it twice.",
+            "the weight W is used by Y and by Z: give it under two names, one for each; its gradient is the sum of "
+            "theirs.",
         ),
+        (
+            [("Y", "relu")],
+            {"X": (3, 4)},
+            f"step 1 is ('Y', 'relu'): {NAMES}",
+        ),
+        ([LINEAR, ("Z",)], KNOWN_SHAPES, f"step 2 is ('Z',): {NAMES}"),
+        ([LINEAR, ()], KNOWN_SHAPES, f"step 2 is (): {NAMES}"),
+        ([("", "relu", "X")], {"X": (3, 4)}, f"step 1 is ('', 'relu', 'X'): {NAMES}"),
+        ([LINEAR], {"X": (3, 0), "W": (0, 4)}, f"X has the shape (3, 0): {SIZES}"),
+        ([LINEAR], {"X": (3, 4), "W": (4, 0)}, f"W has the shape (4, 0): {SIZES}"),
+        ([LINEAR], {"X": (3, 4), "W": (4, -4)}, f"W has the shape (4, -4): {SIZES}"),
+        ([LINEAR], {"X": (3, 4), "W": (4, 3.5)}, f"W has the shape (4, 3.5): {SIZES}"),
+        ([LINEAR], {"X": (3, 4), "W": [4, True]}, f"W has the shape [4, True]: {SIZES}"),
+        ([LINEAR], {"X": (3, 4), "W": ()}, f"W has the shape (): {SIZES}"),
+        ([LINEAR], {"X": "34", "W": (4, 4)}, f"X has the shape 34: {SIZES}"),
     ],
 )
 def test_what_is_no_network(steps, shapes, message):
     for ask in (Network.of, plan, every_plan):
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             ask(steps, shapes)
+
+
+@pytest.mark.parametrize(
+    ("steps", "shapes", "message"),
+    [
+        (["YreluX"], {"X": (3, 4)}, f"step 1 is 'YreluX': {NAMES}"),
+        (("Y", "relu", "X"), {"X": (3, 4)}, f"step 1 is 'Y': {NAMES}"),
+        ([3], {"X": (3, 4)}, f"step 1 is 3: {NAMES}"),
+        ([("Y", "relu", ["X"])], {"X": (3, 4)}, f"step 1 is ('Y', 'relu', ['X']): {NAMES}"),
+        ([("Y", ["relu"], "X")], {"X": (3, 4)}, f"step 1 is ('Y', ['relu'], 'X'): {NAMES}"),
+        ([(["Y"], "relu", "X")], {"X": (3, 4)}, f"step 1 is (['Y'], 'relu', 'X'): {NAMES}"),
+        ([LINEAR], [(3, 4), (4, 4)], 'shapes are a dictionary such as {"X": (3, 4), "W": (4, 8)}, not list.'),
+        (
+            [LINEAR],
+            {"X": example.X, "W": (4, 4)},
+            "X: expected a shape, such as (3, 4), not Tensor. A tensor's shape is its .shape.",
+        ),
+        (
+            [LINEAR],
+            {"X": (3, 4), "W": 4},
+            "W: expected a shape, such as (3, 4), not int. A tensor's shape is its .shape.",
+        ),
+    ],
+)
+def test_what_is_not_even_a_question(steps, shapes, message):
+    for ask in (Network.of, plan, every_plan):
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+            ask(steps, shapes)
+
+
+def test_a_weight_that_two_steps_use_can_be_given_under_two_names():
+    """As the message says: the gradient is then the sum of two."""
+    steps = [("A", "matmul", "X", "W1"), ("Y", "matmul", "A", "W2")]
+    found = plan(steps, {"X": (3, 4), "W1": (4, 4), "W2": (4, 4)}, memory_limit=64, dtype=torch.float64, ranks=4)
+    generator = torch.Generator().manual_seed(1)
+    x, w, cotangent = (numbers(shape, generator) for shape in ((3, 4), (4, 4), (3, 4)))
+    outputs = found.run({"X": x, "W1": w, "W2": w}, cotangent).outputs
+    first, second = (
+        full([output[f"d{name}"] for output in outputs], found.placements()[f"d{name}"]) for name in ("W1", "W2")
+    )
+    w.requires_grad_()
+    (x @ w @ w).backward(cotangent)
+    assert torch.equal(first + second, w.grad)
+
+
+PLACEMENTS = "expected one of Replicate(), Shard(0), Shard(1), Partial()."
+NO_LIMIT = "expected a number of bytes, or None for no limit."
+POSITIVE, SECONDS = "expected a positive number", "expected a number of seconds, 0 or more."
 
 
 @pytest.mark.parametrize(
@@ -559,7 +643,49 @@ def test_what_is_no_network(steps, shapes, message):
         ({"ranks": 2.0}, ValueError, "ranks=2.0: expected a whole number, 1 or more."),
         ({"start": Partial()}, ValueError, "start must be Replicate(), Shard(0) or Shard(1), not Partial(sum)."),
         ({"end": Shard(2)}, ValueError, "end must be Replicate(), Shard(0) or Shard(1), not Shard(dim=2)."),
-        ({"layouts": {"A": Shard(1), "B": Shard(1)}}, ValueError, "layouts names B, which no step computes."),
+        ({"start": "Shard(0)"}, TypeError, "start must be Replicate(), Shard(0) or Shard(1), not 'Shard(0)'."),
+        ({"end": [Shard(0)]}, TypeError, "end must be Replicate(), Shard(0) or Shard(1), not [Shard(dim=0)]."),
+        (
+            {"layouts": {"A": Shard(1), "B": Shard(1), "X": Shard(1), 3: Shard(0)}},
+            ValueError,
+            "layouts names 3, B, X, which no step computes; the steps compute A, H, Y.",
+        ),
+        ({"layouts": {"A": Shard(5)}}, ValueError, f"layouts: A cannot lie like Shard(dim=5); {PLACEMENTS}"),
+        ({"layouts": {"A": Partial("max")}}, ValueError, f"layouts: A cannot lie like Partial(max); {PLACEMENTS}"),
+        ({"layouts": {"A": "Shard(1)"}}, TypeError, f"layouts: A cannot lie like 'Shard(1)'; {PLACEMENTS}"),
+        ({"layouts": {"A": [Shard(1)]}}, TypeError, f"layouts: A cannot lie like [Shard(dim=1)]; {PLACEMENTS}"),
+        ({"layouts": {"A": None}}, TypeError, f"layouts: A cannot lie like None; {PLACEMENTS}"),
+        ({"layouts": [Shard(1)]}, TypeError, 'layouts are a dictionary such as {"A": Shard(1)}, not list.'),
+        ({"memory_limit": "127"}, TypeError, f"memory_limit='127': {NO_LIMIT}"),
+        ({"memory_limit": True}, TypeError, f"memory_limit=True: {NO_LIMIT}"),
+        ({"memory_limit": float("nan")}, TypeError, f"memory_limit=nan: {NO_LIMIT}"),
+        ({"dtype": "float32"}, TypeError, "dtype='float32': expected one of PyTorch's, such as torch.float32."),
+        ({"prices": 1e12}, TypeError, "prices=1000000000000.0: expected Prices(Link(latency, bandwidth), flops)."),
+        (
+            {"prices": Prices(2e11, 2e14)},
+            TypeError,
+            "prices: link=200000000000.0: expected Link(latency=5e-6, bandwidth=2e11).",
+        ),
+        *(
+            (
+                {"prices": Prices(Link(0, 1), bad)},
+                ValueError,
+                f"prices: flops={bad!r}: {POSITIVE}, of operations a second.",
+            )
+            for bad in (0, -1.0, float("nan"), "fast", None, True)
+        ),
+        *(
+            (
+                {"prices": Prices(Link(0, bad), 1)},
+                ValueError,
+                f"prices: bandwidth={bad!r}: {POSITIVE}, of bytes a second.",
+            )
+            for bad in (0, -2e11, float("nan"), "fast")
+        ),
+        *(
+            ({"prices": Prices(Link(bad, 1), 1)}, ValueError, f"prices: latency={bad!r}: {SECONDS}")
+            for bad in (-1e-9, float("inf"), float("nan"), "5 µs")
+        ),
         (
             {"memory_limit": 127},
             NoPlan,
@@ -577,6 +703,73 @@ def test_what_cannot_be_planned(conditions, kind, message):
     with pytest.raises(kind, match=f"^{re.escape(message)}$") as caught:
         plan(MLP, shapes_of(X=example.X, **WEIGHTS), **conditions)
     assert type(caught.value) is kind
+
+
+def test_numbers_of_other_libraries_are_numbers():
+    ours = plan(MLP, {"X": (3, 4), "W1": (4, 8), "W2": (8, 4)}, memory_limit=128, prices=Prices(Link(0, 1), 1))
+    shapes = {"X": [np.int64(3), 4], "W1": torch.Size((4, 8)), "W2": (8, 4)}
+    prices = Prices(Link(np.float32(0), np.int64(1)), Fraction(1))
+    theirs = plan(MLP, shapes, memory_limit=np.float64(128), prices=prices)
+    assert theirs.price == ours.price
+    assert theirs.network.shapes == ours.network.shapes
+
+
+GIVEN = {"X": example.X, **WEIGHTS}
+
+
+@pytest.mark.parametrize(
+    ("given", "cotangent", "kind", "message"),
+    [
+        (
+            {"W1": example.W1},
+            example.X,
+            ValueError,
+            "given lacks X, W2: the network needs a whole tensor for each of X, W1, W2.",
+        ),
+        (GIVEN | {"X": example.X.T}, example.X, ValueError, "X is given whole: expected the shape (3, 4), got (4, 3)."),
+        (
+            # What a rank holds is no whole.
+            GIVEN | {"W1": example.W1[:, :4]},
+            example.X,
+            ValueError,
+            "W1 is given whole: expected the shape (4, 8), got (4, 4).",
+        ),
+        (GIVEN | {"W2": 3}, example.X, TypeError, "W2 is given whole: expected a tensor, got int."),
+        ([*GIVEN.values()], example.X, TypeError, "given: expected tensors by their names, not list."),
+        (
+            GIVEN,
+            torch.ones(3, 2),
+            ValueError,
+            "the cotangent is the gradient of the whole output, Y: expected the shape (3, 4), got (3, 2).",
+        ),
+        (
+            GIVEN,
+            torch.tensor(1.0),
+            ValueError,
+            "the cotangent is the gradient of the whole output, Y: expected the shape (3, 4), got ().",
+        ),
+        (
+            GIVEN,
+            None,
+            TypeError,
+            "the cotangent is the gradient of the whole output, Y: expected a tensor, got NoneType.",
+        ),
+    ],
+)
+def test_what_a_plan_is_not_run_on(given, cotangent, kind, message):
+    found = plan(MLP, shapes_of(X=example.X, **WEIGHTS), memory_limit=HALF)
+    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+        found.run(given, cotangent)
+    # On the ranks as well, and every rank says the same.
+    with pytest.raises(RankError) as caught:
+        tpviz.run(found.program, ranks=2, args=(given, cotangent))
+    assert type(caught.value.__cause__) is kind
+    assert str(caught.value.__cause__) == message
+
+
+def test_more_may_be_given_than_the_network_needs():
+    found = plan(MLP, shapes_of(X=example.X, **WEIGHTS), memory_limit=HALF)
+    assert found.agrees(found.run(GIVEN | {"W3": example.W1}, torch.ones(3, 4)).trace)
 
 
 # Words
@@ -622,12 +815,40 @@ def test_explain_has_a_sentence_for_each_edge():
 
 
 def test_an_edge_that_passes_is_not_explained_by_another_ones_conversion():
-    # Fails: ``_edge`` takes all conversions of the tensor before the step, those of its other input too.
     steps = [("A", "matmul", "X", "W"), ("M", "multiply", "A", "A")]
     layouts = {"A": Partial(), "M": Partial()}
     found = plan(steps, {"X": (3, 4), "W": (4, 4)}, start=Shard(1), layouts=layouts)
     assert found.choices[1].inputs == (SHARED, ADDENDS)
-    assert "A → M: Partial, as it is." in found.explain()
+    converted = CONVERSIONS[ADDENDS, SHARED]
+    assert [sentence for sentence in found.explain() if sentence.startswith("A → M")] == [
+        f"A → M: Partial → Replicate, gradient Partial. {converted.why}",
+        "A → M: Partial, as it is.",
+    ]
+
+
+def path_to(flow, moves):
+    """The conversions among these that end in a flow, and follow each other."""
+    for last in moves:
+        if last.after == flow:
+            return [*path_to(last.before, moves), last]
+    return []
+
+
+def test_each_edge_is_explained_by_the_way_to_its_own_flow():
+    # Twice the same tensor, and none of the steps' layouts is left out.
+    steps = [("A", "matmul", "X", "W"), ("M", "multiply", "A", "A"), ("Y", "add", "M", "M")]
+    shapes, several = {"X": (3, 4), "W": (4, 4)}, 0
+    for start in ENDS:
+        for found in every_plan(steps, shapes, start=start, end=Shard(1)):
+            flows = [flow for choice in found.choices[1:] for flow in choice.inputs]
+            for number, (sentence, flow) in enumerate(zip(found.explain()[1:5], flows, strict=True)):
+                name, step = ("A", 1) if number < 2 else ("M", 2)
+                here = [each.conversion for each in found.moves if (each.tensor, each.before_step) == (name, step)]
+                path = path_to(flow, here)
+                words = " ".join(f"{each.before} → {each.after}. {each.why}" for each in path)
+                assert sentence == f"{name} → {'AMY'[step]}: " + (words or f"{flow}, as it is.")
+                several += len(path) < len(here)
+    assert several >= 20, "edges beside another one's conversions"
 
 
 def test_the_table_has_every_step_and_every_collective():
@@ -665,3 +886,19 @@ def test_a_summary_lists_plans_the_cheapest_first():
         assert row[4:] == (str(len(found.foretold())), f"{1e6 * found.seconds:.1f} µs", f"{found.weight_bytes} B")
     assert len(summary(plans).rows) == 10
     assert len(summary(plans[:3]).rows) == 3
+
+
+def test_a_summary_of_nothing_says_so():
+    none = every_plan(MLP, shapes_of(X=example.X, **WEIGHTS), memory_limit=1)
+    assert none == []
+    assert repr(summary(none)) == "There is no plan that holds to the conditions."
+    assert "There is no plan that holds to the conditions." in summary(none)._repr_html_()
+
+
+@pytest.mark.parametrize("most", [0, -1, 2.0, True, None, "5"])
+def test_a_summary_has_a_whole_number_of_rows(most):
+    plans = [plan(MLP, shapes_of(X=example.X, **WEIGHTS))]
+    message = f"most={most!r}: expected a whole number of rows, 1 or more."
+    for some in (plans, []):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            summary(some, most)

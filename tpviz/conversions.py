@@ -59,7 +59,7 @@ class Conversion(NamedTuple):
     before: Flow
     after: Flow
     operator: str
-    """The function of tpviz that does it; "own_slice" cuts with nothing to add up afterwards."""
+    """The function of tpviz that does it; "own_slice" cuts with nothing to add up afterwards; "" is nothing to do."""
     forward: str | None
     backward: str | None
     why: str
@@ -105,6 +105,8 @@ class Conversion(NamedTuple):
         value, after = self.before.value, self.after.value
         consumer = "sharded" if self.after.gradient == PARTIAL else "replicated"
         match self.operator:
+            case "":
+                return x
             case "copy_to_region":
                 return copy_to_region(x, comm)
             case "reduce_from_region":
@@ -155,12 +157,25 @@ def _all() -> dict[tuple[Flow, Flow], Conversion]:
 
 
 CONVERSIONS = _all()
-"""Every conversion by one operator. Into addends nobody needs to go; from SHARED back to WHOLE there is no way, since
-a gradient that is whole on every rank would have to become a partial sum."""
+"""Every conversion by one operator of tpviz.
+
+Two kinds are left out, although they would send nothing. Into addends: of a whole tensor, rank 0 keeps it and the
+others hold zeros; of shards, each rank fills its own up with zeros. And from SHARED back to WHOLE: there the gradient
+would become addends in the same way."""
+
+
+_WHOLE_INTO_ADDENDS = N_(
+    "{before} → {after} is none of the conversions here. It would send nothing: rank 0 keeps the tensor, the others "
+    "hold zeros. To add the tensor to addends, add it after their sum, or on one rank only."
+)
+_SHARD_INTO_ADDENDS = N_(
+    "{before} → {after} is none of the conversions here. It would send nothing: each rank fills its shard up with "
+    "zeros. To add the tensor to addends, add it after their sum; a reduce_scatter cuts that the same way."
+)
 
 
 def conversion(before: Placement, after: Placement, consumer: str = "replicated") -> Conversion:
-    """Return the conversion between two placements.
+    """Return the conversion between two placements. Those into addends are left out (see ``CONVERSIONS``).
 
     Args:
         before: what the tensor has, in the classic layout: its gradient is whole, or cut as it is.
@@ -170,7 +185,7 @@ def conversion(before: Placement, after: Placement, consumer: str = "replicated"
     """
     flows = {R: WHOLE, Shard(0): ROWS, Shard(1): COLUMNS, PARTIAL: ADDENDS}
     for placement in (before, after):
-        if placement not in flows:
+        if not isinstance(placement, Placement) or placement not in flows:
             message = _("{placement!r} is no placement of a matrix; expected one of {known}.")
             raise TypeError(message.format(placement=placement, known=", ".join(map(str_of, PLACEMENTS))))
     if consumer not in ("replicated", "sharded"):
@@ -181,7 +196,7 @@ def conversion(before: Placement, after: Placement, consumer: str = "replicated"
     if start == end:
         return Conversion(start, end, "", None, None, N_("Nothing to do."))
     if (start, end) not in CONVERSIONS:
-        message = _("there is no use in going from {before} to {after}: whoever takes addends takes {before} too.")
+        message = _(_SHARD_INTO_ADDENDS) if isinstance(before, Shard) else _(_WHOLE_INTO_ADDENDS)
         raise ValueError(message.format(before=str_of(before), after=str_of(after)))
     return CONVERSIONS[start, end]
 

@@ -28,9 +28,11 @@ from tpviz.planner import (
     Prices,
     Step,
     every_choice,
+    is_number,
     search,
+    status,
 )
-from tpviz.rules import str_of
+from tpviz.rules import PLACEMENTS, str_of
 from tpviz.running import Run, run
 from tpviz.sharding import shard
 from tpviz.tables import Table
@@ -144,6 +146,7 @@ class Plan:
 
         Returns what this rank holds of the output, by its name, and of the gradients, as "dX" and so on.
         """
+        self._check(given, cotangent)
         network = self.network
         leaves = {network.input: _own(given[network.input], self.start.value, comm)}
         leaves |= {name: _own(given[name], flow.value, comm) for name, flow in self._weights()}
@@ -173,7 +176,23 @@ class Plan:
 
     def run(self, given: Mapping[str, Tensor], cotangent: Tensor, backend: str = "simulated") -> Run:
         """Run the plan on its ranks (see ``program``)."""
+        self._check(given, cotangent)
         return run(self.program, ranks=self.ranks, backend=backend, args=(dict(given), cotangent))
+
+    def _check(self, given: Mapping[str, Tensor], cotangent: Tensor) -> None:
+        """Refuse what is not of the network's names and shapes."""
+        shapes, output = self.network.shapes, self.network.output
+        if not isinstance(given, Mapping):
+            raise TypeError(_("given: expected tensors by their names, not {type}.").format(type=type(given).__name__))
+        missing = ", ".join(name for name in self.network.given if name not in given)
+        if missing:
+            message = _("given lacks {missing}: the network needs a whole tensor for each of {names}.")
+            raise ValueError(message.format(missing=missing, names=", ".join(self.network.given)))
+        for name in self.network.given:
+            what = _("{name} is given whole").format(name=name)
+            _check_tensor(what, given[name], shapes[name])
+        what = _("the cotangent is the gradient of the whole output, {name}").format(name=output)
+        _check_tensor(what, cotangent, shapes[output])
 
     def placements(self) -> dict[str, Placement]:
         """How the ranks hold what ``program`` returns: the output, and every gradient."""
@@ -216,10 +235,16 @@ class Plan:
 
     def _edge(self, name: str, step: Step | None, flow: Flow, number: int) -> str:
         goal = _("the end") if step is None else step.output
-        here = [each.conversion for each in self.moves if each.before_step == number and each.tensor == name]
-        if not here:
+        moves = [each.conversion for each in self.moves if each.before_step == number and each.tensor == name]
+        made = {each.after: each for each in moves}
+        path: list[Conversion] = []
+        wanted = flow
+        while wanted in made:
+            path.insert(0, made[wanted])
+            wanted = path[0].before
+        if not path:
             return _("{name} → {goal}: {flow}, as it is.").format(name=name, goal=goal, flow=flow)
-        whys = " ".join(f"{each.before} → {each.after}. {_(each.why)}" for each in here)
+        whys = " ".join(f"{each.before} → {each.after}. {_(each.why)}" for each in path)
         return _("{name} → {goal}: {whys}").format(name=name, goal=goal, whys=whys)
 
     def __repr__(self) -> str:
@@ -232,6 +257,15 @@ class Plan:
     def _repr_html_(self) -> str:
         head, _newline, _rest = repr(self).partition("\n")
         return f"<p>{head}</p>{self.table().html()}"
+
+
+def _check_tensor(what: str, tensor: object, shape: tuple[int, ...]) -> None:
+    if not isinstance(tensor, Tensor):
+        message = _("{what}: expected a tensor, got {type}.")
+        raise TypeError(message.format(what=what, type=type(tensor).__name__))
+    if tensor.shape != shape:
+        message = _("{what}: expected the shape {expected}, got {came}.")
+        raise ValueError(message.format(what=what, expected=shape, came=tuple(tensor.shape)))
 
 
 def _own(whole: Tensor, placement: Placement, comm: Communicator) -> Tensor:
@@ -247,10 +281,32 @@ def _gradient(leaf: Tensor) -> Tensor:
 
 def _flow(placement: Placement, what: str) -> Flow:
     flows: dict[Placement, Flow] = {Replicate(): WHOLE, Shard(0): ROWS, Shard(1): COLUMNS}
-    if placement not in flows:
+    if not isinstance(placement, Placement) or placement not in flows:
         message = _("{what} must be Replicate(), Shard(0) or Shard(1), not {placement!r}.")
-        raise ValueError(message.format(what=what, placement=placement))
+        kind = ValueError if isinstance(placement, Placement) else TypeError
+        raise kind(message.format(what=what, placement=placement))
     return flows[placement]
+
+
+def _check_layouts(layouts: Mapping[str, Placement], network: Network) -> None:
+    """Refuse layouts of other tensors, and what is no placement of a matrix."""
+    if not isinstance(layouts, Mapping):
+        raise TypeError(
+            _("layouts are a dictionary such as {example}, not {type}.").format(
+                example='{"A": Shard(1)}', type=type(layouts).__name__
+            )
+        )
+    computed = [step.output for step in network.steps]
+    unknown = ", ".join(sorted(str(name) for name in layouts if name not in computed))
+    if unknown:
+        message = _("layouts names {names}, which no step computes; the steps compute {known}.")
+        raise ValueError(message.format(names=unknown, known=", ".join(computed)))
+    for name, placement in layouts.items():
+        if not isinstance(placement, Placement) or placement not in PLACEMENTS:
+            message = _("layouts: {name} cannot lie like {placement!r}; expected one of {known}.")
+            kind = ValueError if isinstance(placement, Placement) else TypeError
+            known = "Replicate(), Shard(0), Shard(1), Partial()"
+            raise kind(message.format(placement=placement, name=name, known=known))
 
 
 def plan(
@@ -281,10 +337,9 @@ def plan(
 
     Raises ``NoPlan`` where none holds to the conditions.
     """
-    network, accountant, ends = _prepared(steps, shapes, ranks, start, end, prices, dtype)
-    unknown = sorted({*(layouts or {})} - {step.output for step in network.steps})
-    if unknown:
-        raise ValueError(_("layouts names {names}, which no step computes.").format(names=", ".join(unknown)))
+    network, accountant, ends = _prepared(steps, shapes, ranks, start, end, memory_limit, prices, dtype)
+    if layouts is not None:
+        _check_layouts(layouts, network)
     found = _assembled(accountant, *ends, search(accountant, *ends, memory_limit, layouts), dtype)
     assert found is not None
     return found
@@ -302,7 +357,7 @@ def every_plan(
     dtype: torch.dtype = torch.float32,
 ) -> list[Plan]:
     """Return every plan for a small network, the cheapest first: one for each way to choose the steps' layouts."""
-    network, accountant, ends = _prepared(steps, shapes, ranks, start, end, prices, dtype)
+    network, accountant, ends = _prepared(steps, shapes, ranks, start, end, memory_limit, prices, dtype)
     found = (_assembled(accountant, *ends, combination, dtype) for combination in every_choice(network))
     plans = [each for each in found if each is not None and (memory_limit is None or each.weight_bytes <= memory_limit)]
     return sorted(plans, key=lambda each: each.price)
@@ -314,11 +369,19 @@ def _prepared(
     ranks: int,
     start: Placement,
     end: Placement,
+    memory_limit: float | None,
     prices: Prices,
     dtype: torch.dtype,
 ) -> tuple[Network, Accountant, tuple[Flow, Flow]]:
     if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
         raise ValueError(_("ranks={ranks!r}: expected a whole number, 1 or more.").format(ranks=ranks))
+    if not isinstance(prices, Prices):
+        raise TypeError(_("prices={prices!r}: expected Prices(Link(latency, bandwidth), flops).").format(prices=prices))
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(_("dtype={dtype!r}: expected one of PyTorch's, such as torch.float32.").format(dtype=dtype))
+    if memory_limit is not None and not is_number(memory_limit):
+        message = _("memory_limit={limit!r}: expected a number of bytes, or None for no limit.")
+        raise TypeError(message.format(limit=memory_limit))
     network = Network.of(steps, shapes)
     ends = _flow(start, "start"), _flow(end, "end")
     return network, Accountant(network, ranks, prices, dtype.itemsize), ends
@@ -341,7 +404,7 @@ def _assembled(
     needed[network.output].append((end, len(network.steps)))
     moves: list[tuple[int, int, _Move]] = []
     for name, flow in produced.items():
-        tree = accountant.tree(name, flow, frozenset(each for each, _number in needed[name]))
+        tree = accountant.tree(name, status(flow, *(each for each, _number in needed[name])))
         if tree is None:
             return None
         price = price.plus(tree[0])
@@ -359,7 +422,14 @@ def _assembled(
 
 
 def summary(plans: Sequence[Plan], most: int = 10) -> Table:
-    """Return a table of plans: how each step's output lies, the collectives, the time, and the weights' bytes."""
+    """Return a table of plans: how each step's output lies, the collectives, the time, and the weights' bytes.
+
+    ``most`` is how many rows it may have; of no plans it is a sentence that says so.
+    """
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise ValueError(_("most={most!r}: expected a whole number of rows, 1 or more.").format(most=most))
+    if not plans:
+        return Table([], [], empty=_("There is no plan that holds to the conditions."))
     names = [step.output for step in plans[0].network.steps]
     rows = [
         [
