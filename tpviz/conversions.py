@@ -202,19 +202,19 @@ def conversion(before: Placement, after: Placement, consumer: str = "replicated"
 
 
 def table(shape: Sequence[int], dtype: torch.dtype = torch.float32, ranks: int = 2, link: Link | None = None) -> Table:
-    """Return a table of every conversion: the collectives, their payload, what a rank sends, and with a link the time.
+    """Return a table of every conversion: the collectives and their payload, and on a link what a rank sends, how long.
 
     ``shape`` is the whole tensor's; bytes and seconds are of forward and backward together.
     """
-    names = {"": "–", **{kind: kind for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")}}
-    headings = [_("from"), _("to"), _("forward"), _("backward"), _("payload"), _("wire, one rank")]
+    headings = [_("from"), _("to"), _("forward"), _("backward"), _("payload")]
+    if link is not None:
+        headings += [_("wire, one rank"), _("time")]
     rows = []
     for each in CONVERSIONS.values():
         payload = sum(each.payload(phase, shape, dtype.itemsize, ranks) for phase in ("forward", "backward"))
-        kinds = [names[kind or ""] for kind in (each.forward, each.backward)]
-        wire = each.wire_bytes(shape, dtype.itemsize, ranks)
-        row = [str(each.before), str(each.after), *kinds, f"{payload} B", f"{wire:g} B"]
+        row = [str(each.before), str(each.after), each.forward or "–", each.backward or "–", f"{payload} B"]
         if link is not None:
-            row.append(f"{1e6 * each.seconds(shape, dtype.itemsize, ranks, link):.1f} µs")
+            wire = each.wire_bytes(shape, dtype.itemsize, ranks)
+            row += [f"{wire:g} B", f"{1e6 * each.seconds(shape, dtype.itemsize, ranks, link):.1f} µs"]
         rows.append(row)
-    return Table([*headings, _("time")] if link is not None else headings, rows)
+    return Table(headings, rows)
