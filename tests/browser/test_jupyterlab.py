@@ -4,7 +4,6 @@ What the pages looked like stays in build/screens/, for a person to look at.
 """
 
 import contextlib
-import os
 import shutil
 import subprocess
 import sys
@@ -21,18 +20,6 @@ pytestmark = pytest.mark.browser
 
 NOTEBOOKS = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("name", [path.name for path in NOTEBOOKS])
-
-
-# Of this module only: Playwright keeps an event loop running in this thread, and nbval's kernels are not to see it.
-@pytest.fixture(scope="module")
-def chromium():
-    if browser.find_chromium() is None:
-        problem = "no Chromium on this machine; Debian: apt install chromium"
-        if os.environ.get("TPVIZ_REQUIRE_BROWSER") == "1":
-            pytest.fail(problem)
-        pytest.skip(problem)
-    with browser.chromium() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

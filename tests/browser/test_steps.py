@@ -1,7 +1,5 @@
 """Figures to step through, in a real Chromium: alive with no kernel and no network, by keyboard; else the still."""
 
-import os
-
 import nbformat
 import pytest
 from nbconvert import HTMLExporter
@@ -28,17 +26,6 @@ STATE = """figure => {
         opacities: [...root.querySelectorAll('[data-step]')].map(group => +getComputedStyle(group).opacity),
         disabled: [...root.querySelectorAll('button')].map(button => button.disabled)};
 }"""
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    if browser.find_chromium() is None:
-        problem = "no Chromium on this machine; Debian: apt install chromium"
-        if os.environ.get("TPVIZ_REQUIRE_BROWSER") == "1":
-            pytest.fail(problem)
-        pytest.skip(problem)
-    with browser.chromium() as running:
-        yield running
 
 
 @pytest.fixture
