@@ -162,6 +162,8 @@ def test_full_recomputation_keeps_one_layer_whole():
     ("ask", "message"),
     [
         (lambda: Strategy(0), "tensor=0, data=1: expected at least one rank in each direction."),
+        (lambda: Strategy(recompute="Full"), "recompute='Full': expected one of none, selective, full."),
+        (lambda: activation_bytes(BIG, 1, recompute="all"), "recompute='all': expected one of"),
         (lambda: Strategy(1, 2, 4), "ZeRO has the stages 0, 1, 2 and 3, not 4."),
         (lambda: rank_bytes(BIG, Strategy(64), 1), "heads=32 on 64 ranks: each takes as many, so choose a TP degree"),
         (

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from tpviz.costs import Amount, Link, hierarchical_seconds, ring_seconds
-from tpviz.i18n import _
+from tpviz.i18n import N_, _
 from tpviz.memory import GB
 
 NVLINK_STEP, PCIE_STEP, NETWORK_STEP = 3.4e-6, 5.7e-6, 14e-6
@@ -23,6 +23,7 @@ class Machine(NamedTuple):
     """A rank, its node, and what joins nodes."""
 
     name: str
+    """To be shown through ``i18n._``."""
     peak: float
     """Matmul operations a second (FLOP/s) at best, dense, as the vendor prints for ``dtype``."""
     dtype: torch.dtype
@@ -88,11 +89,11 @@ DGX_H100 = Machine(
 """8 H100 SXM. Peak (the data sheet's 1,979 is with sparsity), memory, NVLink 4 (900 GB/s printed, both ways): NVIDIA's
 H100 data sheet. 8 × 400 Gb/s InfiniBand, one-way: DGX H100 data sheet."""
 
-H200_NODE = DGX_H100._replace(name="H200 node", memory=141 * GB, memory_bandwidth=4800 * GB)
+H200_NODE = DGX_H100._replace(name=N_("H200 node"), memory=141 * GB, memory_bandwidth=4800 * GB)
 """8 H200 SXM: an H100 with other memory (NVIDIA's H200 data sheet: 141 GB, 4.8 TB/s)."""
 
 PCIE_BOX = Machine(
-    "PCIe box (A100)",
+    N_("PCIe box (A100)"),
     312e12,
     torch.bfloat16,
     80 * GB,
@@ -105,7 +106,7 @@ PCIE_BOX = Machine(
 × 128/130 / 8, less packet headers), and one port of 100 Gb/s Ethernet for the node, one-way: assumed."""
 
 LAPTOP = Machine(
-    "laptop",
+    N_("laptop"),
     768e9,
     torch.float32,
     16 * GB,
@@ -137,5 +138,5 @@ def group_seconds(machine: Machine, kind: str, payload_bytes: Amount, ranks: int
             "{ranks} ranks, {stride} apart, on {machine}, {inside} in each node: expected a multiple of {inside}, and "
             "a machine of several nodes. Choose fewer ranks, or another machine."
         )
-        raise ValueError(message.format(ranks=ranks, stride=stride, machine=machine.name, inside=inside))
+        raise ValueError(message.format(ranks=ranks, stride=stride, machine=_(machine.name), inside=inside))
     return hierarchical_seconds(kind, payload_bytes, inside, machine.inside, nodes, machine.between)

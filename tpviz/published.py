@@ -382,7 +382,12 @@ def layers_2022() -> Comparison:
 
 
 class _Korthikanti(NamedTuple):
-    """A row of tables 3 and 5: seconds of an iteration with full recomputation, and with both techniques instead."""
+    """A row of tables 3 and 5: seconds of an iteration with full recomputation, and with both techniques instead.
+
+    Batches (4, and one sequence a GPU) and interleaving are from memory of table 3. With them the published seconds
+    are 41.7, 51.4, 56.0 and 56.3% of the GPUs' peak, recomputed operations not counted; the paper's abstract prints
+    54.2% for the 530B model on eight times as many GPUs.
+    """
 
     size: str
     model: Transformer

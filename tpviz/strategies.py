@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tpviz.costs import Amount
 from tpviz.i18n import _
 from tpviz.memory import STAGES, ModelStates, model_states
-from tpviz.transformers import Recompute, Transformer, activation_bytes, end_activation_bytes
+from tpviz.transformers import Recompute, Transformer, activation_bytes, check_recompute, end_activation_bytes
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Strategy:
     recompute: Recompute = "none"
 
     def __post_init__(self) -> None:
+        check_recompute(self.recompute)
         if self.tensor < 1 or self.data < 1:
             message = _("tensor={tensor}, data={data}: expected at least one rank in each direction.")
             raise ValueError(message.format(tensor=self.tensor, data=self.data))

@@ -8,12 +8,20 @@ micro-batch (sequences that a rank works on at once), t TP degree. Sizes and b m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from tpviz.costs import Amount
+from tpviz.i18n import _
 
 Recompute = Literal["none", "selective", "full"]
 """What backward computes again instead of keeping it: nothing, the core of attention, or the whole layer."""
+
+
+def check_recompute(recompute: str) -> None:
+    """Refuse a word that is no way to recompute."""
+    if recompute not in get_args(Recompute):
+        message = _("recompute={recompute!r}: expected one of {known}.")
+        raise ValueError(message.format(recompute=recompute, known=", ".join(get_args(Recompute))))
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,7 @@ def step_flops(model: Transformer, batch: Amount, recompute: Recompute = "none")
     Sources: full: Narayanan et al. 2021, arXiv 2104.04473, equation 3; none: Korthikanti et al. 2022, arXiv 2205.05198,
     appendix A. Selective repeats a core of 4·b·s²·h a layer.
     """
+    check_recompute(recompute)
     tokens, h = batch * model.sequence, model.hidden
     core = 4 * tokens * model.sequence * h
     forward = 24 * tokens * h**2 + core
@@ -163,6 +172,7 @@ def activation_bytes(
 
     Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2; activations of 2 bytes.
     """
+    check_recompute(recompute)
     whole = micro_batch * model.sequence * model.hidden
     if recompute == "full":
         return 2 * whole
