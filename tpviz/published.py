@@ -225,7 +225,7 @@ def weak_scaling() -> list[Comparison]:
     which stands for the measured 39 TFLOP/s as in the plain model), and its further terms are counted: matmuls are
     slower when they are small, and LayerNorm, dropout and residual are done by every rank for all rows. The fourth has
     one, the host's time, which was fitted to a figure of strong scaling: here it foretells. That it is a time a layer
-    was chosen with these figures in sight: a time a step explains strong scaling as well, and says 98, 90, 83% here.
+    was chosen with these figures in sight: a time a step explains strong scaling as well, and says 98, 90, 83%.
     """
     return [Comparison(title, "%", _weak(seconds)) for title, seconds in _variants()]
 
@@ -236,9 +236,9 @@ def strong_scaling() -> list[Comparison]:
     A slower link does not explain it, small matmuls and undivided element-wise work explain a part. What is left is
     time that does not shrink with t. In 2019 each layer's checkpoint kept and set the GPUs' random states, which waits
     for the GPU, and each kernel was launched from Python; a year later the same model ran at 62.4 TFLOP/s instead of 39
-    on the same GPU by better software alone (https://nv-adlr.github.io/MegatronLMV1), so that 0.77 of its 2.06 seconds a
-    step had been the software's. How much of it does not shrink is nowhere printed: it is fitted, to the
-    figure of 2 GPUs (0.33 s a step); those of 4 and 8 are foretold.
+    on the same GPU by better software alone (https://nv-adlr.github.io/MegatronLMV1), so that 0.77 of its 2.06 seconds
+    a step had been the software's. How much of it does not shrink is nowhere printed: it is fitted, to the figure of 2
+    GPUs (0.33 s a step); those of 4 and 8 are foretold.
     """
     return [
         Comparison(
