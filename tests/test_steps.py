@@ -1,7 +1,5 @@
 """Step time: each term by hand, what prefetch hides, and what the model says of C34 to C36."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -136,17 +134,12 @@ def test_c36_where_only_tp_fits_and_where_fsdp_is_enough():
     assert 8 / step(MODEL, DGX_H100, fsdp, 1).total > 1 / step(MODEL, DGX_H100, tp, 1).total
 
 
-def test_a_map_is_its_points_and_is_quick():
+def test_a_map_is_its_points():
     hidden, bandwidth = np.linspace(512, 16384, 200)[None, :], np.geomspace(1e9, 1e12, 200)[:, None]
     machine = DGX_A100._replace(inside=Link(3e-6, bandwidth))
     for strategy in (Strategy(8), Strategy(1, 8, 3)):
         model = Transformer(hidden, 32, 32, 2048)
-        spent = []
-        for _try in range(3):
-            begin = time.perf_counter()
-            found = step(model, machine, strategy, 1).total
-            spent.append(time.perf_counter() - begin)
-        assert min(spent) < 0.05
+        found = step(model, machine, strategy, 1).total
         assert found.shape == (200, 200)
         one = step(
             Transformer(hidden[0, 7], 32, 32, 2048), DGX_A100._replace(inside=Link(3e-6, bandwidth[9, 0])), strategy, 1
