@@ -25,7 +25,7 @@ class Link(NamedTuple):
     """
 
     latency: float
-    bandwidth: float
+    bandwidth: Amount
 
 
 def ring_steps(kind: str, ranks: int) -> int:

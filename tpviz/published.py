@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from tpviz.costs import Link, collective_seconds
+from tpviz.costs import Amount, Link, collective_seconds
 from tpviz.i18n import _, ngettext
 from tpviz.machines import DGX_2H, DGX_A100, NVLINK_STEP, Machine, group_seconds
 from tpviz.memory import GB, STAGES, model_states
@@ -121,7 +121,7 @@ Seconds = Callable[[Transformer, int], float]
 """The seconds of a step of a model on a number of GPUs with TP."""
 
 
-def plain_seconds(bandwidth: float) -> Seconds:
+def plain_seconds(bandwidth: Amount) -> Seconds:
     """The plain model: all operations at one GPU's measured speed, divided by t, and six all-reduces a layer.
 
     F/(t · 39 TFLOP/s) + 6·l·(2(t−1)·α + 2(t−1)/t · S/bandwidth), S = 2·b·s·h bytes: two each in forward, in its
