@@ -323,13 +323,13 @@ def test_the_table_has_every_conversion():
     found = conversions.table((6, 8), ranks=4)
     assert [row[:2] for row in found.rows] == [(str(each.before), str(each.after)) for each in CONVERSIONS.values()]
     cells = {row[:2]: row[2:] for row in found.rows}
-    assert cells["Shard(0)", "Shard(1)"] == ("all_to_all", "all_to_all", "112 B")
-    assert cells["Replicate, gradient Partial", "Shard(0)"] == ("–", "–", "0 B")
+    assert cells["Shard(0)", "Shard(1)"] == ("all_to_all, 64 B", "all_to_all, 48 B")
+    assert cells["Replicate, gradient Partial", "Shard(0)"] == ("–", "–")
     assert "time" not in found.headings
     timed = conversions.table((6, 8), torch.float64, 4, Link(1e-6, 1e9))
     # 2 · 3 µs, and 2 · 3/4 of 384 bytes at 1 GB/s.
     assert timed.headings[-1] == "time"
-    assert timed.rows[0][4:] == ("384 B", "576 B", "6.6 µs")
+    assert timed.rows[0][2:] == ("–", "all_reduce, 384 B", "576 B", "6.6 µs")
 
 
 def test_flows_in_words():

@@ -204,15 +204,16 @@ def conversion(before: Placement, after: Placement, consumer: str = "replicated"
 def table(shape: Sequence[int], dtype: torch.dtype = torch.float32, ranks: int = 2, link: Link | None = None) -> Table:
     """Return a table of every conversion: the collectives and their payload, and on a link what a rank sends, how long.
 
-    ``shape`` is the whole tensor's; bytes and seconds are of forward and backward together.
+    ``shape`` is the whole tensor's; wire bytes and seconds are of forward and backward together.
     """
-    headings = [_("from"), _("to"), _("forward"), _("backward"), _("payload")]
+    headings = [_("from"), _("to"), _("forward"), _("backward")]
     if link is not None:
         headings += [_("wire, one rank"), _("time")]
     rows = []
     for each in CONVERSIONS.values():
-        payload = sum(each.payload(phase, shape, dtype.itemsize, ranks) for phase in ("forward", "backward"))
-        row = [str(each.before), str(each.after), each.forward or "–", each.backward or "–", f"{payload} B"]
+        row = [str(each.before), str(each.after)]
+        for phase, kind in (("forward", each.forward), ("backward", each.backward)):
+            row.append(f"{kind}, {each.payload(phase, shape, dtype.itemsize, ranks)} B" if kind else "–")
         if link is not None:
             wire = each.wire_bytes(shape, dtype.itemsize, ranks)
             row += [f"{wire:g} B", f"{1e6 * each.seconds(shape, dtype.itemsize, ranks, link):.1f} µs"]

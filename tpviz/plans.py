@@ -250,8 +250,8 @@ class Plan:
     def __repr__(self) -> str:
         count = self.price.events
         events = ngettext("{n} collective", "{n} collectives", count).format(n=count)
-        message = _("Plan on {ranks} ranks: {events}, {time:.1f} µs, {bytes} bytes of weights a rank")
-        head = message.format(ranks=self.ranks, events=events, time=1e6 * self.seconds, bytes=self.weight_bytes)
+        message = _("Plan on {ranks} ranks: {events}, {time}, {bytes} bytes of weights a rank")
+        head = message.format(ranks=self.ranks, events=events, time=_time_text(self.seconds), bytes=self.weight_bytes)
         return f"{head}\n{self.table().text()}"
 
     def _repr_html_(self) -> str:
@@ -273,6 +273,13 @@ def _own(whole: Tensor, placement: Placement, comm: Communicator) -> Tensor:
     if isinstance(placement, Shard):
         return shard(whole, placement.dim, comm).requires_grad_()
     return whole.detach().clone().to(comm.device).requires_grad_()
+
+
+def _time_text(seconds: float) -> str:
+    """A time in words; what would be rounded to nothing says so."""
+    if 0 < seconds < 5e-8:
+        return _("< 0.1 µs")
+    return f"{1e6 * seconds:.1f} µs"
 
 
 def _gradient(leaf: Tensor) -> Tensor:
@@ -436,7 +443,7 @@ def summary(plans: Sequence[Plan], most: int = 10) -> Table:
             str(number),
             *(str_of(choice.output.value) for choice in each.choices),
             str(each.price.events),
-            f"{1e6 * each.seconds:.1f} µs",
+            _time_text(each.seconds),
             f"{each.weight_bytes} B",
         ]
         for number, each in enumerate(plans[:most], 1)

@@ -249,6 +249,7 @@ class Journey:
             canvas.text(x, middle(y + _TITLE // 2 - 4, "label"), titles[phase], "label")
             y += _TITLE
             lanes = self._draw_lanes(canvas, x, y, right, phase, columns, gaps)
+            self._step(canvas, phase, self.paths[phase].tensors[-1])  # what never crossed is known at the end
             self._draw_silences(canvas, x, right, lanes, [leg for leg in legs if leg.event], gaps)
             for leg in legs:
                 if leg.event is not None:

@@ -85,7 +85,7 @@ class _Map:
     def _draw_map(self, canvas: Canvas, left: int, top: int, count: int) -> int:
         """Draw the map; return where its title ends."""
         whole = Box(left, top, self.grid.across(count), self.grid.down(count))
-        title = _("how much too large: {f}({a}) + {f}({b}) − {f}({a} + {b})")
+        title = _("the difference: {f}({a}) + {f}({b}) − {f}({a} + {b})")
         text = title.format(f=self.function, a=self.names[0], b=self.names[1])
         canvas.text(MARGIN, middle(MARGIN + LABEL // 2 - 6, "label"), text, "label")
         for row, line in enumerate(self.errors.tolist()):

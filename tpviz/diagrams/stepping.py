@@ -60,12 +60,15 @@ _SCRIPT = """
   const show = (number) => {
     const step = Math.max(0, Math.min(steps.length - 1, number));
     slider.value = step;
+    slider.setAttribute('aria-valuetext', `${step + 1} / ${steps.length}`);
     for (const group of groups) {
       const own = group.dataset.step - 1;
       group.setAttribute('class', own < step ? 'past' : own === step ? 'now' : '');
     }
     back.disabled = step === 0;
     on.disabled = step === steps.length - 1;
+    // A button that is disabled under the learner's finger would take the focus, and so the keys, with it.
+    if (root.activeElement?.disabled) figure.focus({ preventScroll: true });
     root.querySelector('.count').textContent = `${step + 1} / ${steps.length}`;
     root.querySelector('output').textContent = steps[step];
   };
