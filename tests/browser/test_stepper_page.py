@@ -1,10 +1,9 @@
-"""Figures to step through in a real Chromium, beside test_stepping: the focus, who listens to the page, and its styles."""
+"""Figures to step through in a real Chromium, beside test_stepping: the focus, the keys, the styles of the page."""
 
 import nbformat
 import pytest
 from nbconvert import HTMLExporter
 
-from tools import browser
 from tpviz import diagrams, widgets
 from tpviz.example import W, X, dY
 
@@ -29,7 +28,8 @@ OWN_STYLES = """() => [...document.querySelectorAll('#own, #own *')].map(element
     [element.tagName, ...[...getComputedStyle(element)].map(name => getComputedStyle(element)[name])].join())"""
 LOOKS = """figure => [...figure.shadowRoot.querySelectorAll('*')].map(element => {
     const style = getComputedStyle(element);
-    return [element.tagName, style.opacity, style.display, style.fill, style.backgroundColor, style.borderTopWidth].join();
+    return [element.tagName, style.opacity, style.display, style.fill, style.backgroundColor,
+        style.borderTopWidth].join();
 })"""
 STEP = "figure => +figure.shadowRoot.querySelector('input').value"
 
@@ -129,27 +129,6 @@ def test_no_style_gets_out_and_none_gets_in(visit, tmp_path):
     assert styled.locator("[data-steps]").evaluate(LOOKS) == plain
 
 
-def test_what_a_screen_reader_is_given(visit, tmp_path):
-    page = visit(page_of(tmp_path, COLUMN.html))
-    page.locator("[data-steps]").press("ArrowRight")
-    session = page.context.new_cdp_session(page)
-    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
-
-    def of(role):
-        found = [node for node in nodes if node["role"]["value"] == role and not node["ignored"]]
-        properties = [{each["name"]: each["value"].get("value") for each in node["properties"]} for node in found]
-        return [(node["name"]["value"], facts) for node, facts in zip(found, properties, strict=True)]
-
-    assert [name for name, _facts in of("group")] == [f"Step through: {COLUMN.drawing.alt}"]
-    assert [name for name, _facts in of("image")] == [COLUMN.drawing.alt]
-    assert [name for name, _facts in of("button")] == ["one step back", "one step on"]
-    ((name, facts),) = of("slider")
-    assert (name, facts["valuetext"]) == ("step", f"2 / {len(COLUMN.steps)}")
-    ((_name, facts),) = of("status")
-    assert facts["live"] == "polite"
-    assert page.get_by_role("status").inner_text() == COLUMN.steps[1]
-
-
 def test_with_scripts_off_nothing_of_the_machinery_shows(chromium, tmp_path):
     context = chromium.new_context(java_script_enabled=False, offline=True)
     page = context.new_page()
@@ -177,38 +156,3 @@ def notebook():
     ]
     kernel = {"name": "python3", "display_name": "Python 3"}
     return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
-
-
-NOTEBOOK_STATE = """() => {
-    const content = window.jupyterapp.shell.currentWidget.content;
-    return {active: content.activeCellIndex, mode: content.mode,
-        cells: content.widgets.map(cell => [cell.model.id, cell.isHidden, cell.headingCollapsed ?? false])};
-}"""
-
-
-def test_in_jupyterlab_no_machinery_before_trust_and_no_cell_moved_after(chromium, tmp_path):
-    nbformat.write(notebook(), tmp_path / "steps.ipynb")
-    with (
-        browser.jupyterlab(tmp_path) as server,
-        browser.open_notebook(chromium, server, "steps.ipynb") as opened,
-    ):
-        page = opened.page
-        output = page.locator(".jp-OutputArea-output").first
-        assert output.get_by_role("img", name=COLUMN.drawing.alt).bounding_box()["width"] > 100
-        assert output.inner_text().strip() == ""
-        assert output.locator("button, input, output").count() == 0
-
-        opened.run_all()
-        # The heading is active: there JupyterLab's own ArrowLeft collapses it, and takes the figure with it.
-        page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0")
-        figure = page.locator("[data-steps]")
-        figure.focus()
-        before = page.evaluate(NOTEBOOK_STATE)
-        assert before["active"] == 0
-        assert before["mode"] == "command"
-        for key, step in (("ArrowRight", 1), ("PageDown", 2), ("ArrowLeft", 1), ("Home", 0), ("ArrowLeft", 0)):
-            page.keyboard.press(key)
-            assert figure.evaluate(STEP) == step, key
-            assert page.evaluate(NOTEBOOK_STATE) == before, key
-        assert figure.is_visible()
-        assert opened.problems() == []
