@@ -19,9 +19,8 @@ from tpviz.operators import (
     scatter_to_region,
 )
 from tpviz.replicas import Replicas, check_replicated
-from tpviz.running import Run, run
+from tpviz.running import Run, run, shutdown
 from tpviz.sharding import shard
-from tpviz.simulated import shutdown
 from tpviz.trace import Event, Trace
 
 # Loaded when first used: they bring PyTorch's DTensor, matplotlib or ipywidgets along.

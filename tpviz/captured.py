@@ -170,7 +170,7 @@ def _references(thing: types.FunctionType | type) -> Iterator[tuple[object, str,
                 for name, value in list(vars(owner).items()):
                     yield getattr(value, "__func__", getattr(value, "fget", value)), name, (owner, name)
         return
-    if _is_library_file(thing.__code__.co_filename):
+    if is_library_file(thing.__code__.co_filename):
         return
     names = _names_of(thing.__code__)
     modules = [sys.modules[name] for name in names.imports if name in sys.modules]
@@ -278,8 +278,9 @@ def _names_of(code: types.CodeType) -> _Names:
     return result
 
 
-@functools.lru_cache(maxsize=1024)
-def _is_library_file(filename: str) -> bool:
+@functools.lru_cache(maxsize=8192)
+def is_library_file(filename: str) -> bool:
+    """Return whether a file belongs to Python, to an installed package or to tpviz, not to the learner."""
     # What a virtual environment lies in may itself be the learner's folder: only its packages are libraries.
     return filename.startswith((*_LIBRARIES, _TPVIZ))
 
@@ -288,4 +289,4 @@ def _is_library_file(filename: str) -> bool:
 def _is_library_module(name: str) -> bool:
     if name.partition(".")[0] in sys.stdlib_module_names:
         return True
-    return _is_library_file(getattr(sys.modules.get(name), "__file__", None) or "")
+    return is_library_file(getattr(sys.modules.get(name), "__file__", None) or "")

@@ -1,4 +1,4 @@
-"""What each collective does to the ranks' tensors, when one process holds them all (communicators; pure functions).
+"""What each collective does to the ranks' tensors, where one process has them all (communicators; pure functions).
 
 Results are each rank's own memory and the inputs stay as they are. Reductions run in rank order, so the same inputs
 give the same bits.
@@ -34,24 +34,35 @@ def reduced(tensors: list[Tensor], op: str) -> Tensor:
 def results(call: Call, tensors: list[Tensor]) -> list[Tensor]:
     """Return what each rank gets; ``call`` is any of the ranks' calls, which agree; ``tensors`` are their inputs."""
     ranks, dim = len(tensors), call.dim or 0
-    if call.kind == "all_reduce":
-        return _copies(reduced(tensors, call.reduction or ""), ranks)
-    if call.kind == "all_gather":
-        return _copies(torch.cat(tensors, dim), ranks)
     if call.kind == "reduce_scatter":
         return pieces(reduced(tensors, call.reduction or ""), dim, ranks)
+    if call.kind == "all_to_all":
+        cut = [pieces(tensor, dim, ranks) for tensor in tensors]
+        return [torch.cat(column, call.other_dim or 0) for column in zip(*cut, strict=True)]
+    same = result(call, tensors, 0)
+    return [same, *(same.clone() for _ in range(ranks - 1))]
+
+
+def result(call: Call, tensors: list[Tensor], rank: int) -> Tensor:
+    """Return what one rank gets, where each rank computes its own result from all inputs."""
+    ranks, dim = len(tensors), call.dim or 0
+    if call.kind == "all_reduce":
+        return reduced(tensors, call.reduction or "")
+    if call.kind == "all_gather":
+        return torch.cat(tensors, dim)
     if call.kind == "broadcast":
-        return _copies(tensors[call.peer or 0].clone(), ranks)
+        return tensors[call.peer or 0].clone()
+    if call.kind == "reduce_scatter":
+        return piece(reduced(tensors, call.reduction or ""), dim, ranks, rank)
     assert call.kind == "all_to_all"
-    cut = [pieces(tensor, dim, ranks) for tensor in tensors]
-    return [torch.cat(column, call.other_dim or 0) for column in zip(*cut, strict=True)]
+    return torch.cat([piece(tensor, dim, ranks, rank) for tensor in tensors], call.other_dim or 0)
 
 
 def pieces(whole: Tensor, dim: int, ranks: int) -> list[Tensor]:
     """Return the ranks' shards of a whole along ``dim`` (counted from the front), each in new memory."""
-    size = whole.shape[dim]
-    return [whole.narrow(dim, *chunk(size, ranks, rank)).clone() for rank in range(ranks)]
+    return [piece(whole, dim, ranks, rank) for rank in range(ranks)]
 
 
-def _copies(result: Tensor, ranks: int) -> list[Tensor]:
-    return [result, *(result.clone() for _ in range(ranks - 1))]
+def piece(whole: Tensor, dim: int, ranks: int, rank: int) -> Tensor:
+    """Return one rank's shard of a whole along ``dim`` (counted from the front), in new memory."""
+    return whole.narrow(dim, *chunk(whole.shape[dim], ranks, rank)).clone()

@@ -16,6 +16,7 @@ Site = tuple[str, int]
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _INSIDE = (_HERE, _TORCH)
+_REMEMBERED = "_tpviz_raising_site"
 
 _program_callers: set[CodeType] = set()
 
@@ -43,15 +44,25 @@ def call_site() -> Site:
         frame = frame.f_back
 
 
+def is_inside(file: str) -> bool:
+    """Return whether a file is one of tpviz's or torch's."""
+    return file.startswith(_INSIDE)
+
+
 def raising_site(error: BaseException) -> Site | None:
     """Return the last line outside of tpviz and torch that an exception came from."""
-    site, traceback = None, error.__traceback__
+    site, traceback = getattr(error, _REMEMBERED, None), error.__traceback__
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         if not file.startswith(_INSIDE):
             site = (file, traceback.tb_lineno)
         traceback = traceback.tb_next
     return site
+
+
+def remember_raising_site(error: BaseException, site: Site | None) -> None:
+    """Let ``raising_site`` know the line of an exception that comes from another process, without its traceback."""
+    setattr(error, _REMEMBERED, site)
 
 
 def name_and_line(site: Site) -> Site:

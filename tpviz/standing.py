@@ -1,0 +1,165 @@
+"""Where each rank stands, posted in a store that all ranks see: who waits long enough finds out that nobody can go on.
+
+A collective among processes ends when the last rank comes, and says nothing of one that never will. So a rank that has
+waited for a moment posts for whom it waits, a rank whose program is over posts that, and each that still waits looks at
+all postings. Where everyone waits for someone who waits elsewhere or has ended, nobody will ever go on. No time-out
+decides: a rank that computes for an hour has posted nothing, and is waited for.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import NamedTuple, Protocol
+
+from tpviz import diagnosis
+
+PATIENCE = timedelta(seconds=0.2)
+"""How long a rank waits before it posts, and between two looks."""
+
+_BETWEEN_LOOKS_SECONDS = 0.05
+
+
+class Store(Protocol):
+    """What is used of ``torch.distributed.Store``."""
+
+    def set(self, key: str, value: str, /) -> None:
+        """Set a key."""
+
+    def get(self, key: str, /) -> bytes:
+        """Return a key's value."""
+
+    def check(self, keys: list[str], /) -> bool:
+        """Return whether the keys exist."""
+
+    def wait(self, keys: list[str], timeout: timedelta, /) -> None:
+        """Wait until the keys exist, or raise."""
+
+
+class Work(Protocol):
+    """What is used of ``torch.distributed.Work``: a collective that is under way."""
+
+    def wait(self, timeout: timedelta, /) -> bool:
+        """Wait for the end, or raise."""
+
+    def is_completed(self) -> bool:
+        """Return whether it is over."""
+
+
+class Standing(NamedTuple):
+    """Where a rank stands. ``number`` counts its postings, so that two looks can tell whether it has moved."""
+
+    number: int
+    state: str
+    """"running", "waiting", "ended" or "raised"."""
+    words: str = ""
+    meeting: tuple[object, ...] | None = None
+    """The collective that it waits in: the communicator, and which of its collectives."""
+    members: tuple[int, ...] = ()
+    """The ranks that take part in it."""
+    channel: tuple[object, ...] | None = None
+    """The communicator of a send or a recv."""
+    sends_to: int | None = None
+    receives_from: int | None = None
+
+
+class Unmet(BaseException):
+    """The ranks do not meet: unwinds this rank's program with the message for the reader, who never sees this class."""
+
+
+class PeerLost(BaseException):
+    """The connection to another rank has broken, since its process is gone; never seen by a reader."""
+
+
+class Board:
+    """The postings of one run, and this rank's own."""
+
+    def __init__(self, store: Store, run: str, rank: int, world_size: int) -> None:
+        self._store = store
+        self._keys = [f"tpviz/{run}/{number}" for number in range(world_size)]
+        self._rank = rank
+        self._number = 0
+
+    def post(self, state: str, words: str = "", **details: object) -> None:
+        """Post where this rank stands."""
+        self._number += 1
+        standing = Standing(self._number, state, words, **details)  # type: ignore[arg-type]
+        # As text, since a store takes nothing else.
+        self._store.set(self._keys[self._rank], pickle.dumps(tuple(standing)).hex())
+
+    def wait(self, works: Sequence[Work], where: Callable[[], dict[str, object]]) -> None:
+        """Wait for works of ``torch.distributed``; ``where`` gives this rank's posting, if it has to wait long.
+
+        Raises ``Unmet`` where nobody can go on, and ``PeerLost`` where a connection breaks.
+        """
+        posted: dict[str, object] | None = None
+        for work in works:
+            while not self._over(work):
+                words = where()
+                if words != posted:
+                    self.post("waiting", **words)  # type: ignore[arg-type]
+                    posted = words
+                self._look()
+        if posted is not None:
+            self.post("running")  # before this rank goes on: see _look
+
+    @staticmethod
+    def _over(work: Work) -> bool:
+        """Wait for a moment; return whether a work is over."""
+        try:
+            work.wait(PATIENCE)
+        except RuntimeError as error:
+            if work.is_completed():
+                raise PeerLost(str(error)) from error
+            return False
+        return True
+
+    def _look(self) -> None:
+        """Raise ``Unmet`` if nobody can go on.
+
+        No rank goes on before it has overwritten its posting. So where two looks see the same, each rank stood as
+        posted in between, or has just been let go by ranks that all were where it waited; those would have posted
+        that they run. Either way, whom nobody's posting lets go stays.
+        """
+        first = self._all()
+        if first is None or not _nobody_can_go_on(first):
+            return
+        time.sleep(_BETWEEN_LOOKS_SECONDS)
+        if self._all() == first:
+            raise Unmet(_words(first))
+
+    def _all(self) -> list[Standing] | None:
+        """Return all ranks' postings, or None where a rank has posted nothing yet: it computes."""
+        standings = []
+        for key in self._keys:
+            if not self._store.check([key]):
+                return None
+            standings.append(Standing(*pickle.loads(bytes.fromhex(self._store.get(key).decode()))))
+        return standings
+
+
+def _words(standings: Sequence[Standing]) -> str:
+    stands = {rank: standing.words for rank, standing in enumerate(standings)}
+    ended = any(standing.state in ("ended", "raised") for standing in standings)
+    return diagnosis.stuck(stands, ended, any(standing.channel is not None for standing in standings))
+
+
+def _nobody_can_go_on(standings: Sequence[Standing]) -> bool:
+    return all(standing.state != "running" for standing in standings) and not any(
+        _is_let_go(rank, standing, standings) for rank, standing in enumerate(standings)
+    )
+
+
+def _is_let_go(rank: int, standing: Standing, standings: Sequence[Standing]) -> bool:
+    """Return whether all for whom a rank waits are where it waits for them."""
+    if standing.state != "waiting":
+        return False
+    if standing.meeting is not None:
+        return all(standings[member].meeting == standing.meeting for member in standing.members)
+    receiver = None if standing.sends_to is None else standings[standing.sends_to]
+    sender = None if standing.receives_from is None else standings[standing.receives_from]
+    taken = receiver is not None and receiver.channel == standing.channel and receiver.receives_from == rank
+    given = sender is not None and sender.channel == standing.channel and sender.sends_to == rank
+    return taken or given

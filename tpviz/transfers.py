@@ -1,0 +1,106 @@
+"""Large tensors between processes, by torch.distributed's own collectives: gloo's or NCCL's (communicators).
+
+The ranks have agreed on the call by now (``distributed.py``), so options and shapes are right. What the libraries'
+collectives cannot do (add up a dtype that they don't know, gather shards of unequal sizes) is done by moving bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup, Work
+
+from tpviz.chunking import chunk
+from tpviz.communicator import Call
+from tpviz.moving import piece, result
+from tpviz.wire import as_bytes
+
+_REDUCE = {
+    "sum": dist.ReduceOp.SUM,
+    "mean": dist.ReduceOp.SUM,  # divided afterwards: gloo knows no mean
+    "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+}
+_REDUCIBLE = (
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int8,
+    torch.uint8,
+)
+"""What gloo and NCCL both reduce."""
+
+_GATHERED_BYTES = 1 << 18
+"""Up to so many bytes from the other ranks, to gather and to reduce here is quicker on gloo than its all-reduce."""
+
+Wait = Callable[[Work], None]
+Shapes = Sequence[tuple[int, ...]]
+
+
+def transfer(group: ProcessGroup, mine: Call, shapes: Shapes, rank: int, wait: Wait) -> Tensor:
+    """Do a collective with torch.distributed and return this rank's result, in its own memory.
+
+    ``shapes`` are all ranks' shapes and ``rank`` is this rank's number in the group; ``wait`` waits for a work.
+    """
+    x = mine.tensor
+    assert x is not None
+    if mine.kind == "broadcast":
+        whole = x.clone(memory_format=torch.contiguous_format)
+        wait(dist.broadcast(as_bytes(whole), group=group, group_src=mine.peer or 0, async_op=True))
+        return whole
+    if mine.kind == "all_to_all":
+        return _all_to_all(group, mine, x, shapes, rank, wait)
+    small = x.is_cpu and x.nbytes * (len(shapes) - 1) <= _GATHERED_BYTES
+    if mine.kind == "all_gather" or small or x.dtype not in _REDUCIBLE:
+        return result(mine, _gathered(group, x, shapes, wait), rank)
+    return _reduction(group, mine, x, len(shapes), rank, wait)
+
+
+def _gathered(group: ProcessGroup, x: Tensor, shapes: Shapes, wait: Wait) -> list[Tensor]:
+    """Return all ranks' tensors, the shorter ones padded on their way."""
+    sizes = [math.prod(shape) * x.element_size() for shape in shapes]
+    own = as_bytes(x)
+    if x.nbytes < max(sizes):
+        own = torch.cat([own, own.new_zeros(max(sizes) - x.nbytes)])
+    all_ = [torch.empty_like(own) for _ in shapes]
+    wait(dist.all_gather(all_, own, group=group, async_op=True))
+    return [tensor[:size].view(x.dtype).view(shape) for tensor, size, shape in zip(all_, sizes, shapes, strict=True)]
+
+
+def _reduction(group: ProcessGroup, mine: Call, x: Tensor, ranks: int, rank: int, wait: Wait) -> Tensor:
+    op, dim = _REDUCE[mine.reduction or ""], mine.dim or 0
+    # gloo's own reduce-scatter takes longer than its all-reduce; NCCL's wants shards of one size.
+    if mine.kind == "reduce_scatter" and not x.is_cpu and x.shape[dim] % ranks == 0:
+        pieces = [part.contiguous() for part in x.chunk(ranks, dim)]
+        total = torch.empty_like(pieces[rank])
+        wait(dist.reduce_scatter(total, pieces, op, group=group, async_op=True))
+    else:
+        total = x.clone(memory_format=torch.contiguous_format)
+        wait(dist.all_reduce(total, op, group=group, async_op=True))
+        if mine.kind == "reduce_scatter":
+            total = piece(total, dim, ranks, rank)
+    return total.div_(ranks) if mine.reduction == "mean" else total
+
+
+def _all_to_all(group: ProcessGroup, mine: Call, x: Tensor, shapes: Shapes, rank: int, wait: Wait) -> Tensor:
+    ranks, dim, other_dim = len(shapes), mine.dim or 0, mine.other_dim or 0
+    sent = [as_bytes(piece(x, dim, ranks, number)) for number in range(ranks)]
+    came = []
+    for shape in shapes:
+        _start, size = chunk(shape[dim], ranks, rank)
+        came.append((*shape[:dim], size, *shape[dim + 1 :]))
+    sizes = [math.prod(shape) * x.element_size() for shape in came]
+    received = x.new_empty(sum(sizes), dtype=torch.uint8)
+    work = dist.all_to_all_single(
+        received, torch.cat(sent), sizes, [part.numel() for part in sent], group=group, async_op=True
+    )
+    wait(work)
+    parts = [part.view(x.dtype).view(shape) for part, shape in zip(torch.split(received, sizes), came, strict=True)]
+    return torch.cat(parts, other_dim)

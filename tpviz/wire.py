@@ -1,0 +1,115 @@
+"""One rank's call as bytes: what ranks in different processes tell each other, and keep for the trace (communicators).
+
+A collective's first message is one slot from every rank, of a fixed size, so that slots can be exchanged before anyone
+knows whether the ranks mean the same. It says what the rank is calling, from which line, and holds the tensor where
+there is room.
+"""
+
+from __future__ import annotations
+
+import functools
+import marshal
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tpviz.communicator import Call, call
+
+SLOT_BYTES = 4096
+"""On gloo's loopback an exchange of 256 bytes takes as long as one of 64 KiB."""
+
+_PREFIX = 4
+_ALIGNED = 16  # a tensor's bytes begin where any dtype may
+_LONGEST_FILE_NAME = 1000
+
+Facts = tuple[Any, ...]
+"""A call in plain values, which ``marshal`` writes; made by ``facts_of``."""
+
+
+class Message(NamedTuple):
+    """What one rank says in its slot."""
+
+    twin: int
+    """Which of the communicators of the same ranks the call is for."""
+    facts: Facts
+    inside: bool
+    """Whether the tensor is in the slot too."""
+
+
+def facts_of(mine: Call) -> Facts:
+    """Return a call's facts: all but the tensor's numbers and a split's color."""
+    file, line = mine.site
+    shape, dtype = (None, None) if mine.tensor is None else (tuple(mine.tensor.shape), str(mine.tensor.dtype)[6:])
+    options = (mine.kind, mine.reduction, mine.peer, mine.dim, mine.other_dim, shape, dtype, mine.on_cpu)
+    return (*options, mine.needs_grad, mine.phase, file[-_LONGEST_FILE_NAME:], line, mine.source_peer)
+
+
+def call_of(facts: Facts, color: Any = None) -> Call:
+    """Return the call of these facts, with a tensor that has no numbers."""
+    kind, reduction, peer, dim, other_dim, shape, dtype, on_cpu, needs_grad, phase, file, line, source_peer = facts
+    tensor = None if shape is None else torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+    site = (file, line)
+    made = call(kind, tensor, phase, site, reduction, dim, other_dim, peer, source_peer, color, needs_grad)
+    return made._replace(on_cpu=on_cpu)
+
+
+class Slots:
+    """The memory of the slot that this rank sends, ``own``, and of those that come, ``all``."""
+
+    def __init__(self, ranks: int) -> None:
+        self.own = torch.zeros(SLOT_BYTES, dtype=torch.uint8)
+        self.all = torch.zeros(ranks * SLOT_BYTES, dtype=torch.uint8)
+        self._own = self.own.numpy().data
+        self._all = self.all.numpy().data
+        self._header_bytes = 0
+
+    def write(self, message: Message, x: Tensor | None) -> None:
+        """Write this rank's message into ``own``, and the tensor's numbers where the message says so."""
+        header = marshal.dumps(tuple(message), 2)  # in later versions the bytes depend on who else holds a value
+        start = self._header_bytes = _PREFIX + len(header)
+        self._own[:start] = len(header).to_bytes(_PREFIX, "little") + header
+        if message.inside and x is not None and x.numel():
+            start = -(-start // _ALIGNED) * _ALIGNED
+            self._own[start : start + x.nbytes] = as_bytes(x).numpy().data
+
+    def agree(self) -> bool:
+        """Return whether all ranks say the same to the byte; the usual case, and quicker than to read them."""
+        mine, size = self._own[: self._header_bytes], self._header_bytes
+        slots = range(0, len(self._all), SLOT_BYTES)
+        return all(self._all[start : start + size] == mine for start in slots)
+
+    def read(self, rank: int) -> Message:
+        """Return what a rank said."""
+        start, end = self._header(rank)
+        return Message(*marshal.loads(self._all[start:end]))
+
+    def tensor(self, rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Return the tensor in a rank's slot; a view of the slot's memory, good until the next exchange."""
+        start = -(-(self._header(rank)[1] - rank * SLOT_BYTES) // _ALIGNED) * _ALIGNED + rank * SLOT_BYTES
+        size = dtype.itemsize
+        for length in shape:
+            size *= length
+        return self.all[start : start + size].view(dtype).view(shape)
+
+    def _header(self, rank: int) -> tuple[int, int]:
+        start = rank * SLOT_BYTES
+        size = int.from_bytes(self._all[start : start + _PREFIX], "little")
+        return start + _PREFIX, start + _PREFIX + size
+
+
+def fits(x: Tensor | None, facts: Facts) -> bool:
+    """Return whether a tensor in the CPU's memory has room in a slot beside its facts."""
+    if x is None:
+        return True
+    return x.is_cpu and x.nbytes <= SLOT_BYTES - _room_for(facts[10])
+
+
+@functools.lru_cache(maxsize=256)
+def _room_for(file: str) -> int:
+    return len(file.encode()) + 512
+
+
+def as_bytes(x: Tensor) -> Tensor:
+    """Return a tensor's numbers as one row of bytes, which moves whatever the dtype."""
+    return x.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
