@@ -23,7 +23,7 @@ from tpviz.communicator import Call, Communicator
 from tpviz.i18n import _
 from tpviz.moving import result
 from tpviz.standing import Board, PeerLost, Store, Unmet
-from tpviz.transfers import transfer
+from tpviz.transfers import reduction, transfer
 from tpviz.wire import Facts, Message, Slots, as_bytes, call_of, facts_of, fits
 
 BACKENDS = {"gloo": "gloo", "nccl": "cpu:gloo,cuda:nccl"}
@@ -135,10 +135,19 @@ class DistributedCommunicator(Communicator):
         self._seat.record.append(Entry(self._number, self.ranks, facts, mine.color))
         if mine.source_peer is not None or (mine.peer is not None and mine.kind != "broadcast"):
             return self._send_and_receive(mine, facts)
-        shapes, inside = self._meet(mine, facts)
+        x, begun = mine.tensor, None
+        meeting = self._begin_meeting(mine, facts)
+        if x is not None and mine.reduction is not None and x.is_cpu and not fits(x, facts):
+            # Its sizes are this rank's alone, and its result is used only if the ranks turn out to mean the same: so
+            # the slots travel beside the numbers and not before them. On a GPU a mismatch would block the stream.
+            begun = reduction(self._joint.group, mine, self.world_size, self.rank)
+        shapes, inside = self._meet(mine, facts, meeting)
+        if begun is not None:
+            work, result_of = begun
+            self._wait_for_data(work)
+            return result_of()
         if mine.kind == "split":
             return self._split(mine.color)
-        x = mine.tensor
         if x is None:  # a barrier
             return None
         if inside:
@@ -146,17 +155,20 @@ class DistributedCommunicator(Communicator):
             return result(mine, [slots.tensor(rank, shape, x.dtype) for rank, shape in enumerate(shapes)], self.rank)
         return transfer(self._joint.group, mine, shapes, self.rank, self._wait_for_data)
 
-    def _meet(self, mine: Call, facts: Facts) -> tuple[list[Any], bool]:
-        """Exchange slots and check that the ranks mean the same; return their shapes, and whether slots hold all."""
-        joint, seat = self._joint, self._seat
-        slots = joint.slots
-        inside = fits(mine.tensor, facts)
-        slots.write(Message(self._twin, facts, inside), mine.tensor)
-        seat.meetings[self.ranks] += 1
-        work = dist.all_gather(joint.parts, slots.own, group=joint.group, async_op=True)
-        seat.board.wait([work], lambda: self._waits(mine))
+    def _begin_meeting(self, mine: Call, facts: Facts) -> Work:
+        """Begin to exchange slots."""
+        joint = self._joint
+        joint.slots.write(Message(self._twin, facts, fits(mine.tensor, facts)), mine.tensor)
+        self._seat.meetings[self.ranks] += 1
+        # dist.all_gather would check what is right by construction.
+        return joint.group.allgather([joint.parts], [joint.slots.own])
+
+    def _meet(self, mine: Call, facts: Facts, meeting: Work) -> tuple[list[Any], bool]:
+        """Wait for all slots, check that the ranks mean the same; return their shapes, and whether slots hold all."""
+        slots = self._joint.slots
+        self._seat.board.wait([meeting], lambda: self._waits(mine))
         if slots.agree():
-            return [facts[5]] * self.world_size, inside
+            return [facts[5]] * self.world_size, fits(mine.tensor, facts)
         messages = [slots.read(rank) for rank in range(self.world_size)]
         calls = [call_of(message.facts) for message in messages]
         self._check_twins(messages, calls)

@@ -9,6 +9,7 @@ import atexit
 import itertools
 import os
 import pickle
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,6 +60,9 @@ def run_as_rank(program: Callable[..., Any], args: tuple[Any, ...], backend: str
         world = _worlds[backend] = _join(backend)
     run = f"launched-{backend}-{next(_runs)}"
     outcome = play(world, Task.of_caller(run, program, args))
+    if outcome.kind in ("unmet", "lost"):
+        # A collective that will never end keeps torch's threads, and with them the process, from ending.
+        atexit.register(_end_at_once)
     output = _packed(outcome)
     trace = conclude(_all_outcomes(world, run, outcome))
     gathered: list[Any] | None = [None] * world.size if world.rank == 0 else None
@@ -84,6 +88,12 @@ def _join(backend: str) -> World:
         group = dist.group.WORLD
     assert group is not None
     return World(group, store, device, backend)
+
+
+def _end_at_once() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _packed(outcome: Outcome) -> bytes | None:

@@ -42,6 +42,8 @@ _GATHERED_BYTES = 1 << 18
 
 Wait = Callable[[Work], None]
 Shapes = Sequence[tuple[int, ...]]
+Begun = tuple[Work, Callable[[], Tensor]]
+"""A work under way, and what gives this rank's result once it is over."""
 
 
 def transfer(group: ProcessGroup, mine: Call, shapes: Shapes, rank: int, wait: Wait) -> Tensor:
@@ -53,39 +55,54 @@ def transfer(group: ProcessGroup, mine: Call, shapes: Shapes, rank: int, wait: W
     assert x is not None
     if mine.kind == "broadcast":
         whole = x.clone(memory_format=torch.contiguous_format)
-        wait(dist.broadcast(as_bytes(whole), group=group, group_src=mine.peer or 0, async_op=True))
+        wait(_started(dist.broadcast(as_bytes(whole), group=group, group_src=mine.peer or 0, async_op=True)))
         return whole
     if mine.kind == "all_to_all":
         return _all_to_all(group, mine, x, shapes, rank, wait)
-    small = x.is_cpu and x.nbytes * (len(shapes) - 1) <= _GATHERED_BYTES
-    if mine.kind == "all_gather" or small or x.dtype not in _REDUCIBLE:
-        return result(mine, _gathered(group, x, shapes, wait), rank)
-    return _reduction(group, mine, x, len(shapes), rank, wait)
+    if mine.kind == "all_gather":
+        work, result_of = _gather(group, mine, x, shapes, rank)
+    else:
+        work, result_of = reduction(group, mine, len(shapes), rank)
+    wait(work)
+    return result_of()
 
 
-def _gathered(group: ProcessGroup, x: Tensor, shapes: Shapes, wait: Wait) -> list[Tensor]:
-    """Return all ranks' tensors, the shorter ones padded on their way."""
-    sizes = [math.prod(shape) * x.element_size() for shape in shapes]
-    own = as_bytes(x)
-    if x.nbytes < max(sizes):
-        own = torch.cat([own, own.new_zeros(max(sizes) - x.nbytes)])
-    all_ = [torch.empty_like(own) for _ in shapes]
-    wait(dist.all_gather(all_, own, group=group, async_op=True))
-    return [tensor[:size].view(x.dtype).view(shape) for tensor, size, shape in zip(all_, sizes, shapes, strict=True)]
-
-
-def _reduction(group: ProcessGroup, mine: Call, x: Tensor, ranks: int, rank: int, wait: Wait) -> Tensor:
-    op, dim = _REDUCE[mine.reduction or ""], mine.dim or 0
+def reduction(group: ProcessGroup, mine: Call, ranks: int, rank: int) -> Begun:
+    """Begin an all-reduce or a reduce-scatter, in memory that nobody else uses."""
+    x, op, dim = mine.tensor, _REDUCE[mine.reduction or ""], mine.dim or 0
+    assert x is not None
+    small = x.is_cpu and x.nbytes * (ranks - 1) <= _GATHERED_BYTES
+    if small or x.dtype not in _REDUCIBLE:
+        return _gather(group, mine, x, [x.shape] * ranks, rank)
     # gloo's own reduce-scatter takes longer than its all-reduce; NCCL's wants shards of one size.
     if mine.kind == "reduce_scatter" and not x.is_cpu and x.shape[dim] % ranks == 0:
         pieces = [part.contiguous() for part in x.chunk(ranks, dim)]
         total = torch.empty_like(pieces[rank])
-        wait(dist.reduce_scatter(total, pieces, op, group=group, async_op=True))
-    else:
-        total = x.clone(memory_format=torch.contiguous_format)
-        wait(dist.all_reduce(total, op, group=group, async_op=True))
-        if mine.kind == "reduce_scatter":
-            total = piece(total, dim, ranks, rank)
+        work = dist.reduce_scatter(total, pieces, op, group=group, async_op=True)
+        return _started(work), lambda: _mean(mine, total, ranks)
+    whole = x.clone(memory_format=torch.contiguous_format)
+    work = dist.all_reduce(whole, op, group=group, async_op=True)
+    if mine.kind == "reduce_scatter":
+        return _started(work), lambda: _mean(mine, piece(whole, dim, ranks, rank), ranks)
+    return _started(work), lambda: _mean(mine, whole, ranks)
+
+
+def _gather(group: ProcessGroup, mine: Call, x: Tensor, shapes: Shapes, rank: int) -> Begun:
+    """Begin to gather all ranks' tensors, the shorter ones padded on their way, to make the result here."""
+    sizes = [math.prod(shape) * x.element_size() for shape in shapes]
+    own = as_bytes(x)
+    if x.nbytes < max(sizes):
+        own = torch.cat([own, own.new_zeros(max(sizes) - x.nbytes)])
+    came = [torch.empty_like(own) for _ in shapes]
+
+    def result_of() -> Tensor:
+        cut = zip(came, sizes, shapes, strict=True)
+        return result(mine, [memory[:size].view(x.dtype).view(shape) for memory, size, shape in cut], rank)
+
+    return _started(dist.all_gather(came, own, group=group, async_op=True)), result_of
+
+
+def _mean(mine: Call, total: Tensor, ranks: int) -> Tensor:
     return total.div_(ranks) if mine.reduction == "mean" else total
 
 
@@ -98,9 +115,12 @@ def _all_to_all(group: ProcessGroup, mine: Call, x: Tensor, shapes: Shapes, rank
         came.append((*shape[:dim], size, *shape[dim + 1 :]))
     sizes = [math.prod(shape) * x.element_size() for shape in came]
     received = x.new_empty(sum(sizes), dtype=torch.uint8)
-    work = dist.all_to_all_single(
-        received, torch.cat(sent), sizes, [part.numel() for part in sent], group=group, async_op=True
-    )
-    wait(work)
+    own_sizes = [part.numel() for part in sent]
+    wait(_started(dist.all_to_all_single(received, torch.cat(sent), sizes, own_sizes, group=group, async_op=True)))
     parts = [part.view(x.dtype).view(shape) for part, shape in zip(torch.split(received, sizes), came, strict=True)]
     return torch.cat(parts, other_dim)
+
+
+def _started(work: Work | None) -> Work:
+    assert work is not None, "this process is not a member of the group"
+    return work
