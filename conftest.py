@@ -14,3 +14,14 @@ def _execute_and_count(self: Any, cell_input: str, allow_stdin: bool | None = No
 
 
 RunningKernel.execute_cell_input = _execute_and_count
+
+
+def pytest_addoption(parser: Any) -> None:
+    """Add the option of tests/test_failures.py."""
+    parser.addoption("--rounds", type=int, default=1, help="how often each failure of real ranks is made")
+
+
+def pytest_generate_tests(metafunc: Any) -> None:
+    """Repeat what takes ``round_``."""
+    if "round_" in metafunc.fixturenames:
+        metafunc.parametrize("round_", range(metafunc.config.getoption("--rounds")))

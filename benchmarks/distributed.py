@@ -9,6 +9,7 @@ Further: the first run from a Jupyter kernel, which starts the processes, and th
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -79,7 +80,7 @@ def steps(comm: Communicator, size: Size, dtype: torch.dtype) -> dict[str, Step]
     generator = torch.Generator().manual_seed(1)
 
     def whole(*shape: int) -> Tensor:
-        return (torch.randn(shape, generator=generator) / shape[0] ** 0.5).to(comm.device, dtype)
+        return (torch.randn(shape, generator=generator) / math.sqrt(shape[0])).to(comm.device, dtype)
 
     rows, width, hidden = size[:3]
     x, dz = whole(rows, width).requires_grad_(), whole(rows, width)

@@ -23,7 +23,7 @@ from tpviz.communicator import Call, Communicator
 from tpviz.i18n import _
 from tpviz.moving import result
 from tpviz.standing import Board, PeerLost, Store, Unmet
-from tpviz.transfers import reduction, transfer
+from tpviz.transfers import exchange, transfer
 from tpviz.wire import Facts, Message, Slots, as_bytes, call_of, facts_of, fits
 
 BACKENDS = {"gloo": "gloo", "nccl": "cpu:gloo,cuda:nccl"}
@@ -137,14 +137,13 @@ class DistributedCommunicator(Communicator):
             return self._send_and_receive(mine, facts)
         x, begun = mine.tensor, None
         meeting = self._begin_meeting(mine, facts)
-        if x is not None and mine.reduction is not None and x.is_cpu and not fits(x, facts):
-            # Its sizes are this rank's alone, and its result is used only if the ranks turn out to mean the same: so
-            # the slots travel beside the numbers and not before them. On a GPU a mismatch would block the stream.
-            begun = reduction(self._joint.group, mine, self.world_size, self.rank)
+        if x is not None and not fits(x):
+            # Its result is used only if the ranks turn out to mean the same: the slots travel beside the numbers.
+            begun = exchange(self._joint.group, mine, self.world_size, self.rank)
         shapes, inside = self._meet(mine, facts, meeting)
         if begun is not None:
-            work, result_of = begun
-            self._wait_for_data(work)
+            works, result_of = begun
+            self._wait_for_data(*works)
             return result_of()
         if mine.kind == "split":
             return self._split(mine.color)
@@ -158,7 +157,7 @@ class DistributedCommunicator(Communicator):
     def _begin_meeting(self, mine: Call, facts: Facts) -> Work:
         """Begin to exchange slots."""
         joint = self._joint
-        joint.slots.write(Message(self._twin, facts, fits(mine.tensor, facts)), mine.tensor)
+        joint.slots.write(Message(self._twin, facts, fits(mine.tensor)), mine.tensor)
         self._seat.meetings[self.ranks] += 1
         # dist.all_gather would check what is right by construction.
         return joint.group.allgather([joint.parts], [joint.slots.own])
@@ -168,7 +167,7 @@ class DistributedCommunicator(Communicator):
         slots = self._joint.slots
         self._seat.board.wait([meeting], lambda: self._waits(mine))
         if slots.agree():
-            return [facts[5]] * self.world_size, fits(mine.tensor, facts)
+            return [facts[5]] * self.world_size, fits(mine.tensor)
         messages = [slots.read(rank) for rank in range(self.world_size)]
         calls = [call_of(message.facts) for message in messages]
         self._check_twins(messages, calls)
@@ -218,7 +217,7 @@ class DistributedCommunicator(Communicator):
         sending: list[Work] = []
         receiving: list[Work] = []
         where = self._waits_for_peers(mine, sending, receiving)
-        inside = fits(x, facts)
+        inside = fits(x)
         if mine.peer is not None:
             joint.slots.write(Message(self._twin, facts, inside), x)
             acknowledged = torch.empty(1, dtype=torch.uint8)

@@ -58,12 +58,10 @@ def run_on_processes(
             _crew = Crew()
         try:
             outcomes = _crew.run(program, args, ranks, backend)
+            trace = conclude(outcomes)
         except BaseException:
             _end(at_once=True)
             raise
-        if any(outcome.kind != "returned" for outcome in outcomes):
-            _end(at_once=True)
-    trace = conclude(outcomes)
     return [outcome.output for outcome in outcomes], trace
 
 

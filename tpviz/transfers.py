@@ -7,6 +7,7 @@ collectives cannot do (add up a dtype that they don't know, gather shards of une
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 
 import torch
@@ -37,13 +38,16 @@ _REDUCIBLE = (
 )
 """What gloo and NCCL both reduce."""
 
-_GATHERED_BYTES = 1 << 18
-"""Up to so many bytes from the other ranks, to gather and to reduce here is quicker on gloo than its all-reduce."""
+_EXCHANGED_BYTES = 1 << 18
+"""Up to so many bytes from the other ranks, to receive them all and reduce here is quicker than gloo's all-reduce."""
+
+_TAGS = 1 << 30
+"""Tags from here on are made from what is sent; smaller ones are ``distributed.py``'s."""
 
 Wait = Callable[[Work], None]
 Shapes = Sequence[tuple[int, ...]]
-Begun = tuple[Work, Callable[[], Tensor]]
-"""A work under way, and what gives this rank's result once it is over."""
+Begun = tuple[list[Work], Callable[[], Tensor]]
+"""Works under way, and what gives this rank's result once they are over."""
 
 
 def transfer(group: ProcessGroup, mine: Call, shapes: Shapes, rank: int, wait: Wait) -> Tensor:
@@ -59,51 +63,59 @@ def transfer(group: ProcessGroup, mine: Call, shapes: Shapes, rank: int, wait: W
         return whole
     if mine.kind == "all_to_all":
         return _all_to_all(group, mine, x, shapes, rank, wait)
-    if mine.kind == "all_gather":
-        work, result_of = _gather(group, mine, x, shapes, rank)
-    else:
-        work, result_of = reduction(group, mine, len(shapes), rank)
-    wait(work)
-    return result_of()
+    if mine.kind == "all_gather" or x.dtype not in _REDUCIBLE:
+        return result(mine, _gathered(group, x, shapes, wait), rank)
+    return _reduction(group, mine, x, len(shapes), rank, wait)
 
 
-def reduction(group: ProcessGroup, mine: Call, ranks: int, rank: int) -> Begun:
-    """Begin an all-reduce or a reduce-scatter, in memory that nobody else uses."""
-    x, op, dim = mine.tensor, _REDUCE[mine.reduction or ""], mine.dim or 0
-    assert x is not None
-    small = x.is_cpu and x.nbytes * (ranks - 1) <= _GATHERED_BYTES
-    if small or x.dtype not in _REDUCIBLE:
-        return _gather(group, mine, x, [x.shape] * ranks, rank)
+def exchange(group: ProcessGroup, mine: Call, ranks: int, rank: int) -> Begun | None:
+    """Begin an all-reduce or a reduce-scatter before the ranks are known to agree; None where that would not be safe.
+
+    A library's collective must not meet another one: gloo ends the process, and NCCL blocks its stream. Here every
+    rank sends its numbers to each other one, under a tag made from what they are: who does not mean the same does not
+    receive them. On two ranks no more is sent than by a ring, and small tensors on more ranks arrive sooner.
+    """
+    x = mine.tensor
+    if x is None or mine.reduction is None or not x.is_cpu or ranks == 1:
+        return None
+    if ranks > 2 and x.nbytes * (ranks - 1) > _EXCHANGED_BYTES:
+        return None
+    tag = _TAGS + zlib.crc32(repr(mine.agreement()).encode()) % _TAGS
+    own = as_bytes(x)
+    came = [own if peer == rank else torch.empty_like(own) for peer in range(ranks)]
+    peers = [peer for peer in range(ranks) if peer != rank]
+    works = [group.recv([came[peer]], peer, tag) for peer in peers] + [group.send([own], peer, tag) for peer in peers]
+
+    def result_of() -> Tensor:
+        return result(mine, [memory.view(x.dtype).view(x.shape) for memory in came], rank)
+
+    return works, result_of
+
+
+def _reduction(group: ProcessGroup, mine: Call, x: Tensor, ranks: int, rank: int, wait: Wait) -> Tensor:
+    op, dim = _REDUCE[mine.reduction or ""], mine.dim or 0
     # gloo's own reduce-scatter takes longer than its all-reduce; NCCL's wants shards of one size.
     if mine.kind == "reduce_scatter" and not x.is_cpu and x.shape[dim] % ranks == 0:
         pieces = [part.contiguous() for part in x.chunk(ranks, dim)]
         total = torch.empty_like(pieces[rank])
-        work = dist.reduce_scatter(total, pieces, op, group=group, async_op=True)
-        return _started(work), lambda: _mean(mine, total, ranks)
-    whole = x.clone(memory_format=torch.contiguous_format)
-    work = dist.all_reduce(whole, op, group=group, async_op=True)
-    if mine.kind == "reduce_scatter":
-        return _started(work), lambda: _mean(mine, piece(whole, dim, ranks, rank), ranks)
-    return _started(work), lambda: _mean(mine, whole, ranks)
+        wait(_started(dist.reduce_scatter(total, pieces, op, group=group, async_op=True)))
+    else:
+        total = x.clone(memory_format=torch.contiguous_format)
+        wait(_started(dist.all_reduce(total, op, group=group, async_op=True)))
+        if mine.kind == "reduce_scatter":
+            total = piece(total, dim, ranks, rank)
+    return total.div_(ranks) if mine.reduction == "mean" else total
 
 
-def _gather(group: ProcessGroup, mine: Call, x: Tensor, shapes: Shapes, rank: int) -> Begun:
-    """Begin to gather all ranks' tensors, the shorter ones padded on their way, to make the result here."""
+def _gathered(group: ProcessGroup, x: Tensor, shapes: Shapes, wait: Wait) -> list[Tensor]:
+    """Return all ranks' tensors, the shorter ones padded on their way."""
     sizes = [math.prod(shape) * x.element_size() for shape in shapes]
     own = as_bytes(x)
     if x.nbytes < max(sizes):
         own = torch.cat([own, own.new_zeros(max(sizes) - x.nbytes)])
     came = [torch.empty_like(own) for _ in shapes]
-
-    def result_of() -> Tensor:
-        cut = zip(came, sizes, shapes, strict=True)
-        return result(mine, [memory[:size].view(x.dtype).view(shape) for memory, size, shape in cut], rank)
-
-    return _started(dist.all_gather(came, own, group=group, async_op=True)), result_of
-
-
-def _mean(mine: Call, total: Tensor, ranks: int) -> Tensor:
-    return total.div_(ranks) if mine.reduction == "mean" else total
+    wait(_started(dist.all_gather(came, own, group=group, async_op=True)))
+    return [memory[:size].view(x.dtype).view(shape) for memory, size, shape in zip(came, sizes, shapes, strict=True)]
 
 
 def _all_to_all(group: ProcessGroup, mine: Call, x: Tensor, shapes: Shapes, rank: int, wait: Wait) -> Tensor:

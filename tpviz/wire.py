@@ -7,7 +7,6 @@ there is room.
 
 from __future__ import annotations
 
-import functools
 import marshal
 from typing import Any, NamedTuple
 
@@ -21,7 +20,8 @@ SLOT_BYTES = 4096
 
 _PREFIX = 4
 _ALIGNED = 16  # a tensor's bytes begin where any dtype may
-_LONGEST_FILE_NAME = 1000
+_HEADER_BYTES = 1024
+_LONGEST_FILE_NAME = 300  # in the slot; the rank's own record has all of it
 
 Facts = tuple[Any, ...]
 """A call in plain values, which ``marshal`` writes; made by ``facts_of``."""
@@ -42,7 +42,7 @@ def facts_of(mine: Call) -> Facts:
     file, line = mine.site
     shape, dtype = (None, None) if mine.tensor is None else (tuple(mine.tensor.shape), str(mine.tensor.dtype)[6:])
     options = (mine.kind, mine.reduction, mine.peer, mine.dim, mine.other_dim, shape, dtype, mine.on_cpu)
-    return (*options, mine.needs_grad, mine.phase, file[-_LONGEST_FILE_NAME:], line, mine.source_peer)
+    return (*options, mine.needs_grad, mine.phase, file, line, mine.source_peer)
 
 
 def call_of(facts: Facts, color: Any = None) -> Call:
@@ -66,6 +66,10 @@ class Slots:
 
     def write(self, message: Message, x: Tensor | None) -> None:
         """Write this rank's message into ``own``, and the tensor's numbers where the message says so."""
+        file = message.facts[10]
+        if len(file.encode()) > _LONGEST_FILE_NAME:
+            end = file.encode()[-_LONGEST_FILE_NAME:].decode(errors="ignore")
+            message = message._replace(facts=(*message.facts[:10], end, *message.facts[11:]))
         header = marshal.dumps(tuple(message), 2)  # in later versions the bytes depend on who else holds a value
         start = self._header_bytes = _PREFIX + len(header)
         self._own[:start] = len(header).to_bytes(_PREFIX, "little") + header
@@ -98,16 +102,9 @@ class Slots:
         return start + _PREFIX, start + _PREFIX + size
 
 
-def fits(x: Tensor | None, facts: Facts) -> bool:
-    """Return whether a tensor in the CPU's memory has room in a slot beside its facts."""
-    if x is None:
-        return True
-    return x.is_cpu and x.nbytes <= SLOT_BYTES - _room_for(facts[10])
-
-
-@functools.lru_cache(maxsize=256)
-def _room_for(file: str) -> int:
-    return len(file.encode()) + 512
+def fits(x: Tensor | None) -> bool:
+    """Return whether there is room for a tensor in a slot: the same answer on all ranks that bring the same."""
+    return x is None or (x.is_cpu and x.nbytes <= SLOT_BYTES - _HEADER_BYTES)
 
 
 def as_bytes(x: Tensor) -> Tensor:
