@@ -1,5 +1,6 @@
 """What an operator call of torch.distributed communicates: kind, ranks, whole array, options (part of watching)."""
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -44,7 +45,8 @@ _OPERATORS: dict[str, tuple[str, str]] = {
 _SILENT = frozenset({"wait_tensor", "_wrap_tensor_autograd", "check_for_nan", "mesh_get_process_group"})
 _REDUCTIONS = {"avg": "mean"}
 
-_CALLERS = (functional.__file__, torch._ops.__file__)
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_FUNCTIONAL = functional.__file__
 
 
 class Communication(NamedTuple):
@@ -146,10 +148,15 @@ def _dims(kind: str, given: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 def _argument_of_caller(argument: str) -> int | None:
     """Return an argument of the functional collective that is being called, found in its frame; else None."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename not in _CALLERS:
+    here, frame = __file__, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename == here:
         frame = frame.f_back
-    while frame.f_back is not None and frame.f_code.co_filename in _CALLERS:
+    frame = frame.f_back or frame  # the dispatch mode that asks; others may be around it
+    while frame.f_back is not None and frame.f_code.co_filename != _FUNCTIONAL:
+        if not frame.f_code.co_filename.startswith(_TORCH):
+            return None
+        frame = frame.f_back
+    while frame.f_back is not None and frame.f_code.co_filename == _FUNCTIONAL:
         dim = frame.f_locals.get(argument)
         if isinstance(dim, int):
             return dim
