@@ -1,6 +1,5 @@
 """What an operator call of torch.distributed communicates: kind, ranks, whole array, options (part of watching)."""
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,6 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import _functional_collectives as functional
+
+from tpviz.source import is_inside
 
 NAMESPACES = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "_dtensor"})
 
@@ -45,7 +46,6 @@ _OPERATORS: dict[str, tuple[str, str]] = {
 _SILENT = frozenset({"wait_tensor", "_wrap_tensor_autograd", "check_for_nan", "mesh_get_process_group"})
 _REDUCTIONS = {"avg": "mean"}
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
 _FUNCTIONAL = functional.__file__
 
 
@@ -148,12 +148,9 @@ def _dims(kind: str, given: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 def _argument_of_caller(argument: str) -> int | None:
     """Return an argument of the functional collective that is being called, found in its frame; else None."""
-    here, frame = __file__, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename == here:
-        frame = frame.f_back
-    frame = frame.f_back or frame  # the dispatch mode that asks; others may be around it
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename != _FUNCTIONAL:
-        if not frame.f_code.co_filename.startswith(_TORCH):
+        if not is_inside(frame.f_code.co_filename):
             return None
         frame = frame.f_back
     while frame.f_back is not None and frame.f_code.co_filename == _FUNCTIONAL:
