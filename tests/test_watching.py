@@ -274,8 +274,8 @@ def test_nested_layers_that_send_the_same_are_one_row_and_the_totals_are_below()
     assert [row[:4] for row in table.rows] == [
         ("layers.0–2.up", "backward", "3 × all_reduce", "3 KiB"),
         ("layers.0–2.down", "forward", "3 × all_reduce", "3 KiB"),
-        ("all", "forward", "3 × all_reduce", "3 KiB"),
-        ("all", "backward", "3 × all_reduce", "3 KiB"),
+        ("in all", "forward", "3 × all_reduce", "3 KiB"),
+        ("in all", "backward", "3 × all_reduce", "3 KiB"),
     ]
     assert table.rows[0][4] == "Partial(sum) → Replicate"
     assert repr(watched) == table.text()
@@ -361,10 +361,6 @@ CALLS: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
         ("all_reduce", EVERYONE, (4, 2), ("max", None, None)),
     ),
     "all_gather": (lambda: dist.all_gather(parts(), part()), ("all_gather", EVERYONE, (4, 4, 2), NOTHING)),
-    "all_gather, uneven": (
-        lambda: dist.all_gather([torch.ones(size, 2) for size in (4, 4, 4, 3)], part()),
-        ("all_gather", EVERYONE, (30,), NOTHING),
-    ),
     "all_gather_into_tensor": (
         lambda: dist.all_gather_into_tensor(torch.ones(16, 2), part()),
         ("all_gather", EVERYONE, (16, 2), NOTHING),
@@ -378,6 +374,10 @@ CALLS: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
         ("reduce_scatter", EVERYONE, (4, 2), ("mean", None, None)),
     ),
     "all_to_all": (lambda: dist.all_to_all(parts(), parts()), ("all_to_all", EVERYONE, (4, 4, 2), NOTHING)),
+    "all_to_all, uneven": (
+        lambda: dist.all_to_all(parts(), [torch.ones(size, 2) for size in (4, 4, 4, 3)]),
+        ("all_to_all", EVERYONE, (30,), NOTHING),
+    ),
     "all_to_all_single": (
         lambda: dist.all_to_all_single(part(), part()),
         ("all_to_all", EVERYONE, (4, 2), NOTHING),

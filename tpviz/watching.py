@@ -24,7 +24,7 @@ from torch.utils.module_tracker import ModuleTracker
 from tpviz.dispatched import NAMESPACES, communication, is_silent
 from tpviz.i18n import _
 from tpviz.source import Site, call_site, describe
-from tpviz.tables import Table
+from tpviz.tables import Table, size_text
 from tpviz.trace import Event, Trace, layout_text
 
 PHASES = ("forward", "backward", "other")
@@ -132,7 +132,7 @@ class Watched:
                 if events:
                     counts = counts_text(Counter(event.kind for event in events))
                     size = size_text(sum(event.payload_bytes for event in events))
-                    rows.append([_("all"), _phase_text(phase), counts, size, "", ""])
+                    rows.append([_("in all"), _phase_text(phase), counts, size, "", ""])
         headings = [_("module"), _("phase"), _("sent"), _("payload"), _("layout before → after"), _("line")]
         return Table(headings, rows, _("No collective: nothing was sent between ranks."))
 
@@ -367,10 +367,3 @@ def _change_text(event: Event) -> str:
 def counts_text(counts: Counter[str]) -> str:
     """Return counted kinds in words: ``2 × all_gather + all_reduce``."""
     return " + ".join(kind if count == 1 else f"{count} × {kind}" for kind, count in counts.items())
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes with the largest unit that it fills, of powers of 1024: ``48 MiB``."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB")
-    power = min((max(size, 1).bit_length() - 1) // 10, len(units) - 1)
-    return f"{size / 1024**power:.4g} {units[power]}"
