@@ -375,7 +375,7 @@ CALLS: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
     ),
     "all_to_all": (lambda: dist.all_to_all(parts(), parts()), ("all_to_all", EVERYONE, (4, 4, 2), NOTHING)),
     "all_to_all, uneven": (
-        lambda: dist.all_to_all(parts(), [torch.ones(size, 2) for size in (4, 4, 4, 3)]),
+        lambda: dist.all_to_all(*([torch.ones(size, 2) for size in (4, 4, 4, 3)] for _ in range(2))),
         ("all_to_all", EVERYONE, (30,), NOTHING),
     ),
     "all_to_all_single": (
@@ -454,6 +454,13 @@ def test_an_operator_that_cannot_be_read_is_named() -> None:
     assert "c10d.recv_any_source_" in watched.trace.warnings[0]
 
 
+def test_a_real_payload_is_written_out_in_the_trace_and_with_a_unit_by_module() -> None:
+    with pretended_ranks(2), watch(nn.Identity()) as watched:
+        dist.all_reduce(torch.ones(1024, 640))
+    assert "  2621440 B  " in watched.trace.table().text()
+    assert watched.modules().rows[0][3] == "2.5 MiB"
+
+
 class Failing(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         dist.all_reduce(x)
@@ -465,14 +472,22 @@ def hooks_of(model: nn.Module) -> list[int]:
 
 
 def test_what_was_sent_before_an_exception_is_kept_and_nothing_stays_active() -> None:
-    model, seen = nn.Sequential(nn.Identity(), Failing()), list[Watched]()
-    with pretended_ranks(2):
-        with pytest.raises(ZeroDivisionError), watch(model) as watched:
-            seen.append(watched)
-            with pytest.raises(ZeroDivisionError):
+    model = nn.Sequential(nn.Identity(), Failing())
+
+    def failing_step() -> Watched:
+        with watch(model) as watched:
+            try:
                 model(part())
-            dist.all_reduce(part())
-            raise ZeroDivisionError
+            except ZeroDivisionError:
+                dist.all_reduce(part())
+                seen.append(watched)
+                raise
+        return watched
+
+    seen = list[Watched]()
+    with pretended_ranks(2):
+        with pytest.raises(ZeroDivisionError):
+            failing_step()
         dist.all_reduce(part())
     assert seen[0].places == (Place("1"), Place(None))
     assert [event.phase for event in seen[0].trace] == ["forward", "other"]

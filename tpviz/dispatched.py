@@ -101,10 +101,10 @@ def communication(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], res
 def _group(given: Mapping[str, Any]) -> dist.ProcessGroup:
     group = given["process_group"] if "process_group" in given else given["group_name"]
     if isinstance(group, str):
-        return dist.distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
+        return dist.distributed_c10d._resolve_process_group(group)  # type: ignore[attr-defined, arg-type]
     if isinstance(group, dist.ProcessGroup):
         return group
-    return dist.ProcessGroup.unbox(group)  # type: ignore[no-any-return, attr-defined]
+    return dist.ProcessGroup.unbox(group)
 
 
 def _reduction(op: Any) -> str | None:

@@ -124,7 +124,7 @@ def _cell_text(event: Event, column: str) -> str:
     if column == "dtype":
         return "" if value is None else str(value).removeprefix("torch.")
     if column.endswith("_bytes"):
-        return f"{value:g} B"
+        return f"{value if isinstance(value, int) else format(value, 'g')} B"
     return str(value)
 
 

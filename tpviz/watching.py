@@ -222,7 +222,7 @@ def pretended_ranks(ranks: int) -> Iterator[DeviceMesh]:
     # Its module registers the backend; that PyTorch does so itself is new in 2.12.
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)  # type: ignore[no-untyped-call]
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
         yield init_device_mesh("cpu", (ranks,))
     finally:
@@ -238,7 +238,7 @@ class _Here(NamedTuple):
     site: Site
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operator call; keeps the modules whose forward is running, and whose nodes autograd made when.
 
     Autograd numbers its nodes in the order in which a thread makes them. ``_marks`` has the number reached at each
@@ -246,7 +246,7 @@ class _Recorder(TorchDispatchMode):
     """
 
     def __init__(self, watched: Watched) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._watched = watched
         self._running: list[str] = []
         self._numbers = [_next_number()]
@@ -329,7 +329,7 @@ class _Recorder(TorchDispatchMode):
 
 def _next_number() -> int:
     """Return the number that autograd's next node in this thread will have."""
-    return torch.autograd._get_sequence_nr()  # type: ignore[no-any-return, attr-defined]
+    return torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
 
 
 def _numbered(name: str | None) -> tuple[str, int, str]:
