@@ -168,8 +168,8 @@ def watch(model: nn.Module) -> Iterator[Watched]:
       to one size, so that they are larger than the tensor.
     - The dimension of an all-gather or a reduce-scatter is in ``options`` where a functional collective or DTensor
       states it. ``torch.distributed``'s own move blocks without saying what becomes of them: None, and no layout.
-    - An operator of torch.distributed that is not known is named in ``trace.warnings``. What a compiled graph
-      (``torch.compile``) calls is not seen: watch the model before compiling it.
+    - An operator of torch.distributed that is not known is named in ``trace.warnings``. Watch the model before
+      ``torch.compile``: not all that a compiled graph calls passes the dispatcher.
 
     Args:
         model: the module, after ``parallelize_module``.
@@ -202,7 +202,8 @@ def pretended_ranks(ranks: int) -> Iterator[DeviceMesh]:
     once. Kinds, ranks, shapes, bytes and layouts are those that rank 0 would see; **the values are meaningless**. They
     must not decide what the program calls. Two more things differ from GPUs: on the CPU DTensor makes an all-gather of
     a change from one sharded dimension to another, where NCCL has an all-to-all; and a collective that would hang or
-    fail does neither.
+    fail does neither. ``DistributedDataParallel`` cannot be watched on them (PyTorch 2.13's backend has no result for
+    it); on real ranks it can, and ``fully_shard`` on both.
 
     Yields:
         The mesh of all ranks; other meshes can be made by ``init_device_mesh``.
