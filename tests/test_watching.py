@@ -248,6 +248,12 @@ def test_layouts_before_and_after_are_the_plans() -> None:
     assert {event.shape for event in trace} == {(BATCH, LENGTH, WIDTH)}
 
 
+def test_where_a_dimension_does_not_divide_the_padding_is_sent_too() -> None:
+    with pretended_ranks(4) as mesh, watch(nn.Identity()) as watched:
+        DTensor.from_local(torch.ones(2, 3), mesh, [Shard(1)], shape=torch.Size((2, 10)), stride=(10, 1)).full_tensor()
+    assert [(event.shape, event.payload_bytes) for event in watched.trace] == [((2, 12), 96)]
+
+
 def lines_of(function: Callable[..., Any]) -> list[str]:
     """The places of a function's lines as a trace names them."""
     lines, first = inspect.getsourcelines(function)

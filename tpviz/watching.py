@@ -125,12 +125,12 @@ class Watched:
             phase = _phase_text(sent.phase, sent.recomputed)
             layouts = " + ".join(dict.fromkeys(filter(None, map(_change_text, sent.events))))
             lines = ", ".join(dict.fromkeys(event.source for event in sent.events))
-            rows.append([sent.name, phase, counts_text(sent.kinds()), size_text(sent.payload_bytes), layouts, lines])
+            rows.append([sent.name, phase, _counts_text(sent.kinds()), size_text(sent.payload_bytes), layouts, lines])
         if len(rows) > 1:
             for phase in PHASES:
                 events = [event for event in self.trace if event.phase == phase]
                 if events:
-                    counts = counts_text(Counter(event.kind for event in events))
+                    counts = _counts_text(Counter(event.kind for event in events))
                     size = size_text(sum(event.payload_bytes for event in events))
                     rows.append([_("in all"), _phase_text(phase), counts, size, "", ""])
         headings = [_("module"), _("phase"), _("sent"), _("payload"), _("layout before → after"), _("line")]
@@ -157,7 +157,7 @@ def watch(model: nn.Module) -> Iterator[Watched]:
         watched           # the table of the modules
         watched.trace     # the events
 
-    Each process records what its own rank calls; with one rank's numbers nothing is sent for the watching.
+    Each process records what its own rank calls; the watching itself sends nothing.
 
     - The phase is "forward" in the forward of the model or of one of its modules, "backward" while autograd runs, and
       "other" outside of both: a loss function, an optimizer's step, gradient clipping.
@@ -365,6 +365,6 @@ def _change_text(event: Event) -> str:
     return f"{layout_text(before)} → {layout_text(after)}" if before and after else ""
 
 
-def counts_text(counts: Counter[str]) -> str:
+def _counts_text(counts: Counter[str]) -> str:
     """Return counted kinds in words: ``2 × all_gather + all_reduce``."""
     return " + ".join(kind if count == 1 else f"{count} × {kind}" for kind, count in counts.items())
