@@ -14,13 +14,15 @@ from typing import NamedTuple
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
 
 import tpviz
-from tpviz import diagrams, i18n, plans
+from tpviz import diagrams, i18n, plans, watching
 from tpviz.chunking import chunk_offsets, chunk_sizes
 from tpviz.diagrams import Drawing, grammar
 from tpviz.diagrams.numbers import number_texts
@@ -207,6 +209,18 @@ def tp_and_dp(comm: tpviz.Communicator) -> Tensor:
     return dp_group.all_reduce(activations[:2], phase="gradients")
 
 
+def watched_pair(ranks: int) -> watching.Watched:
+    """A row layer's two all-reduces, and one among the first ranks outside of it."""
+    layer = nn.Linear(8, 4)
+    with watching.pretended_ranks(ranks) as mesh:
+        parallelize_module(layer, mesh, RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate()))
+        few = dist.new_group([0, ranks // 2] if ranks > 1 else [0])
+        with tpviz.watch(layer) as watched:
+            layer(torch.ones(3, 8, requires_grad=True)).sum().backward()
+            dist.all_reduce(X.clone(), group=few)
+    return watched
+
+
 COLLECTIVES: dict[str, Callable[[tpviz.Communicator, Tensor], Tensor]] = {
     "all_gather": lambda comm, x: comm.all_gather(x),
     "all_reduce": lambda comm, x: comm.all_reduce(x),
@@ -259,6 +273,7 @@ def notebook_figures(ranks: int) -> dict[str, Drawing]:
         ),
         "branches": diagrams.branches(3, range(ranks), range(ranks), -12, range(ranks), range(ranks), 60),
     }
+    figures["modules"] = diagrams.modules(watched_pair(ranks))
     if ranks % 2 == 0:
         figures["mesh"] = diagrams.mesh(tpviz.run(tp_and_dp, ranks), tp=2)
     return figures | {kind: exchange(kind, ranks) for kind in COLLECTIVES}
@@ -702,6 +717,24 @@ def test_on_a_journey_a_gradient_stands_in_its_values_column_and_only_events_cro
     assert len(figure.says("nothing crosses")) == 2 * (ranks - 1)
     tiles = [word.text for word in figure.words if word.text == "dW"]
     assert len(tiles) == ranks
+
+
+def test_a_watched_modules_line_has_a_bar_for_what_it_sent_in_each_phase() -> None:
+    figure = Figure(diagrams.modules(watched_pair(4)))
+    forward, backward, other = sorted(figure.boxes("bar"))
+    (row, outside) = sorted(figure.boxes("lane"), key=lambda box: box.y)
+    assert row.holds(forward) and row.holds(backward) and outside.holds(other)  # noqa: PT018
+    words = {bar: [word.text for word in figure.words if bar.holds(word.box)] for bar in (forward, backward, other)}
+    assert words == {
+        forward: ["AllReduce · 3×4 · 48 B"],
+        backward: ["AllGather · 3×8 · 96 B"],
+        other: ["AllReduce · 3×4 · 48 B"],
+    }
+    assert figure.says("Shard(1) → Replicate · ranks 0–3")
+    assert figure.says("Partial(sum) → Replicate · ranks 0, 2")
+    assert len(figure.says("nothing")) == 3
+    with pytest.raises(ValueError, match="nothing to draw"), tpviz.watch(nn.Identity()) as watched:
+        diagrams.modules(watched)
 
 
 def test_a_mesh_shows_what_went_along_its_rows_and_columns() -> None:

@@ -3,24 +3,18 @@
 Every rank's part of Y, dX and each weight's and bias's gradient is compared, and how many collectives each sent.
 """
 
-import os
-import sys
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from datetime import timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-import torch.distributed as dist
+from gloo_ranks import on_gloo
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from torch.multiprocessing.spawn import spawn
 
 import tpviz
 from tpviz.communicator import Communicator
@@ -28,8 +22,6 @@ from tpviz.layers import ColumnParallelLinear, RowParallelLinear, reduce_replica
 from tpviz.layouts import distribute
 
 RANKS = 2
-SECONDS = 120
-LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 
 
 class Layer(NamedTuple):
@@ -162,32 +154,15 @@ def counted(phase: str, mode: CommDebugMode) -> Counter[tuple[str, str]]:
     return Counter({(names.get(op, op), phase): count for op, count in counts.items()})
 
 
-def on_process(rank: int, folder: str) -> None:
-    """Run all cases as one of the ranks, and leave what was found in a file."""
-    torch.set_num_threads(1)
-    if sys.platform in LOOPBACK:
-        os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK[sys.platform]
-    store = dist.FileStore(f"{folder}/store", RANKS)  # type: ignore[attr-defined]
-    patience = timedelta(seconds=SECONDS / 2)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=patience)
+def all_cases() -> dict[Case, Found]:
     mesh = init_device_mesh("cpu", (RANKS,))
-    torch.save({case: theirs(case, mesh) for case in CASES}, f"{folder}/{rank}")
-    dist.destroy_process_group()
+    return {case: theirs(case, mesh) for case in CASES}
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Case, Found]]:
     """Return what each of PyTorch's ranks found in all cases: starting the processes takes longer than all of them."""
-    folder, deadline = tmp_path_factory.mktemp("gloo"), time.monotonic() + SECONDS
-    context = spawn(on_process, (str(folder),), RANKS, join=False, daemon=True)  # type: ignore[no-untyped-call]
-    try:
-        while not context.join(timeout=1):
-            assert time.monotonic() < deadline, "PyTorch's processes are not done."
-    finally:
-        for process in context.processes:
-            process.kill()
-            process.join()
-    return [torch.load(Path(folder, str(rank)), weights_only=False) for rank in range(RANKS)]
+    return on_gloo(all_cases, tmp_path_factory.mktemp("gloo"), RANKS)
 
 
 # Ours, on simulated ranks

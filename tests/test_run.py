@@ -227,7 +227,7 @@ def test_threads_are_kept_between_runs_and_ended_on_demand():
     assert not any(thread.name == "tpviz rank" for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize("ranks", [0, -1, True, 2.0, "2", None])
+@pytest.mark.parametrize("ranks", [0, -1, True, 2.0, "2"])
 def test_ranks_must_be_a_count(ranks):
     with pytest.raises(ValueError, match="whole number"):
         tpviz.run(lambda comm: None, ranks=ranks)

@@ -4,7 +4,7 @@ A learner writes the few lines that one rank runs, ``program(comm) -> value``; `
 """
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from tpviz.communicator import Communicator
 from tpviz.differences import Difference, difference
@@ -23,8 +23,12 @@ from tpviz.running import Run, run, shutdown
 from tpviz.sharding import shard
 from tpviz.trace import Event, Trace
 
+if TYPE_CHECKING:
+    from tpviz.watching import watch
+
 # Loaded when first used: they bring PyTorch's DTensor, matplotlib or ipywidgets along.
-_SUBMODULES = ("charts", "diagrams", "example", "exercises", "layouts", "memory", "widgets")
+_SUBMODULES = ("charts", "diagrams", "example", "exercises", "layouts", "memory", "watching", "widgets")
+_FUNCTIONS = {"watch": "watching"}
 
 __all__ = [
     "CallSiteWarning",
@@ -49,12 +53,15 @@ __all__ = [
     "scatter_to_region",
     "shard",
     "shutdown",
+    "watch",
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"tpviz.{name}")
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(f"tpviz.{_FUNCTIONS[name]}"), name)
     raise AttributeError(f"module 'tpviz' has no attribute {name!r}")
 
 

@@ -18,6 +18,13 @@ def shape_text(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or _("a scalar")
 
 
+def size_text(size: int) -> str:
+    """Return a number of bytes with the largest unit that it fills, of powers of 1024: ``48 MiB``."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = min((max(size, 1).bit_length() - 1) // 10, len(units) - 1)
+    return f"{size / 1024**power:.4g} {units[power]}"
+
+
 class Table:
     """Headings and rows of text; without rows, one sentence that says so."""
 

@@ -23,12 +23,12 @@ _COLUMNS = ("kind", "ranks", "phase", "shape", "payload_bytes", "source")
 def wire_factor(kind: str, ranks: int) -> float:
     """Return the share of the payload that one rank sends in a ring of ``ranks`` ranks.
 
-    All-reduce 2(n-1)/n; all-gather, reduce-scatter and all-to-all (n-1)/n; broadcast and send 1; nothing in a group
-    of one. Source: nccl-tests, PERFORMANCE.md ("Bus bandwidth").
+    All-reduce 2(n-1)/n; all-gather, reduce-scatter, all-to-all, gather and scatter (n-1)/n; broadcast, reduce and send
+    1; nothing in a group of one. Source: nccl-tests, PERFORMANCE.md ("Bus bandwidth").
     """
     if ranks == 1 or kind == "barrier":
         return 0.0
-    if kind in ("broadcast", "send"):
+    if kind in ("broadcast", "reduce", "send"):
         return 1.0
     share = (ranks - 1) / ranks
     return 2 * share if kind == "all_reduce" else share
@@ -74,7 +74,9 @@ class Event(NamedTuple):
             "all_to_all": (("Shard", other_dim), ("Shard", dim)),
             "broadcast": (None, replicate),
         }
-        return names.get(self.kind, (None, None))
+        # A shard whose dimension nobody stated is no placement.
+        before, after = (None if name == ("Shard", None) else name for name in names.get(self.kind, (None, None)))
+        return before, after
 
     @property
     def wire_bytes(self) -> float:
@@ -99,11 +101,12 @@ class Event(NamedTuple):
         row["ranks"], row["shape"] = list(self.ranks), list(self.shape)
         row["dtype"] = None if self.dtype is None else str(self.dtype).removeprefix("torch.")
         for name, layout in zip(("layout_before", "layout_after"), self.layout_names(), strict=True):
-            row[name] = _layout_text(layout) or None
+            row[name] = layout_text(layout) or None
         return row
 
 
-def _layout_text(name: LayoutName) -> str:
+def layout_text(name: LayoutName) -> str:
+    """Return a layout as PyTorch writes it: "Shard(0)"; "" for none."""
     if name is None:
         return ""
     kind, argument = name
@@ -112,7 +115,7 @@ def _layout_text(name: LayoutName) -> str:
 
 def _cell_text(event: Event, column: str) -> str:
     if column.startswith("layout"):
-        return _layout_text(event.layout_names()[column == "layout_after"])
+        return layout_text(event.layout_names()[column == "layout_after"])
     value = getattr(event, column)
     if column == "shape":
         return shape_text(value) if value else ""
@@ -121,7 +124,7 @@ def _cell_text(event: Event, column: str) -> str:
     if column == "dtype":
         return "" if value is None else str(value).removeprefix("torch.")
     if column.endswith("_bytes"):
-        return f"{value:g} B"
+        return f"{value if isinstance(value, int) else format(value, 'g')} B"
     return str(value)
 
 

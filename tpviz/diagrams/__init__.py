@@ -11,6 +11,7 @@ from tpviz.diagrams.inner import inner_product
 from tpviz.diagrams.journey import backward_pair, journey, stepper
 from tpviz.diagrams.merging import concatenation, summation
 from tpviz.diagrams.meshes import mesh
+from tpviz.diagrams.modules import modules
 from tpviz.diagrams.planes import addends_map
 from tpviz.diagrams.products import column_parallel, matmul, row_parallel
 from tpviz.diagrams.routes import layout_path
@@ -34,6 +35,7 @@ __all__ = [
     "matrices",
     "matrix",
     "mesh",
+    "modules",
     "row_parallel",
     "stepper",
     "summation",
