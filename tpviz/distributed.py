@@ -68,6 +68,13 @@ class World:
         ranks = tuple(range(self.size))
         self._joints = {ranks: _Joint(group, ranks)}
 
+    def leave(self) -> None:
+        """Let go of the process groups: a process that ends while anyone holds one is aborted now and then."""
+        for joint in self._joints.values():
+            del joint.group
+        self._joints.clear()
+        del self.group
+
     def joint(self, ranks: tuple[int, ...]) -> _Joint:
         """Return what communicators of these ranks share; all of them must call it when one of them first does."""
         joint = self._joints.get(ranks)

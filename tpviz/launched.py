@@ -86,10 +86,18 @@ def _join(backend: str) -> World:
     else:
         store, rank, size = next(iter(rendezvous("env://", timeout=TIMEOUT)))
         dist.init_process_group(BACKENDS[backend], store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-        atexit.register(dist.destroy_process_group)
+        atexit.register(_leave)
         group = dist.group.WORLD
     assert group is not None
     return World(group, store, device, backend)
+
+
+def _leave() -> None:
+    for world in _worlds.values():
+        world.leave()
+    _worlds.clear()
+    if dist.is_initialized():  # the program may have left it itself
+        dist.destroy_process_group()
 
 
 def _end_at_once() -> None:
