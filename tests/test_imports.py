@@ -18,7 +18,7 @@ ORDER = [
     {"trace"},
     {"communicator"},
     {"sharding", "moving", "streams", "workers", "captured", "diagnosis", "differences"},
-    {"simulated", "operators", "costs", "machines", "matmuls", "transformers", "strategies", "steps", "published"},
+    {"simulated", "operators", "costs", "machines", "matmuls", "transformers", "strategies", "steps", "timelines", "published"},
     {"running", "layers", "layouts", "replicas", "rules"},
     {"conversions"},
     {"planner"},
