@@ -1,4 +1,4 @@
-"""Shapes and tables in words: plain text, and HTML that looks the same in every theme (trace; no logic)."""
+"""Shapes, numbers and tables in words: plain text, and HTML that looks the same in every theme (trace; no logic)."""
 
 import html
 import unicodedata
@@ -16,6 +16,11 @@ def shape_text(shape: Sequence[int]) -> str:
     if len(shape) == 1:
         return f"({shape[0]},)"
     return "×".join(map(str, shape)) or _("a scalar")
+
+
+def three(number: float) -> str:
+    """A number in three digits, or in as many as stand before its point."""
+    return f"{number:,.0f}" if abs(number) >= 99.95 else f"{number:#.3g}".rstrip(".")
 
 
 class Table:

@@ -514,12 +514,12 @@ class SpeedMap:
     speed_ups: NDArray[np.float64]
 
 
-_HIDDEN, _TOKENS = 2.0 ** np.linspace(9, 14, 51), 2.0 ** np.linspace(7, 13, 49)
+_HIDDEN, _TOKENS = 2.0 ** np.linspace(10, 15, 51), 2.0 ** np.linspace(7, 13, 49)
 
 
 def compute_speed_map(machine: str, ranks: int) -> SpeedMap:
     """A layer's time on one rank divided by its time under TP, forward and backward, for one sequence of tokens."""
-    model = Transformer(_HIDDEN, np.maximum(16, _HIDDEN / 128), 1, _TOKENS[:, None])  # type: ignore[arg-type]
+    model = Transformer(_HIDDEN, _HIDDEN / HEAD, 1, _TOKENS[:, None])  # type: ignore[arg-type]
     one, shared = (layer_seconds(model, LINKED[machine], Strategy(degree), 1).seconds for degree in (1, ranks))
     return SpeedMap(LINKED[machine], ranks, _HIDDEN, _TOKENS, np.asarray(one / shared))
 

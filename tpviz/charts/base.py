@@ -75,11 +75,6 @@ def write(figure: Figure, x: float, y: float, text: str, **settings: Any) -> Non
     figure.text(x / across, 1 - y / down, text, **({"va": "center"} | settings))
 
 
-def three(number: float) -> str:
-    """A number in three digits, or in as many as stand before its point."""
-    return f"{number:,.0f}" if abs(number) >= 99.95 else f"{number:#.3g}".rstrip(".")
-
-
 @dataclass(frozen=True, slots=True)
 class Look:
     """How the parts of one series look: colour, edge and hatch, so that none of them says it alone."""

@@ -19,7 +19,7 @@ _EDGE = "#003d2b"
 _SLOWER = Look("#ececec", grammar.NEUTRAL_EDGE, "/")
 _GREENS = ("#f2f9e4", "#d9efc0", "#b5e0a5", "#86cc92", "#55b184", "#2c9272", "#127159", "#00503f")
 """From light to dark, for those who tell no green from red as well."""
-_HEIGHT = 640
+_HEIGHT = 650
 _PANEL = Panel(120, 70, 720, 480)
 
 
@@ -83,18 +83,15 @@ def _fill(
     axes.contour(x, y, speed_ups, levels=[1], colors="black", linewidths=5)
     frame(axes)
     axes.grid(visible=False)
-    ticks(axes, "x", range(round(x[0]), round(x[-1]) + 1), [_thousands(2**n) for n in _whole(x)])
-    ticks(axes, "y", range(round(y[0]), round(y[-1]) + 1), [_thousands(2**n) for n in _whole(y)])
+    for along, powers in (("x", _whole(x)), ("y", _whole(y))):
+        ticks(axes, along, powers, [f"{2**power:,}" for power in powers])
+    axes.tick_params("x", pad=14)
     axes.set_xlabel(_("hidden size h"), labelpad=8)
     axes.set_ylabel(_("tokens"), labelpad=8)
 
 
 def _whole(logarithms: NDArray[np.float64]) -> range:
     return range(round(logarithms[0]), round(logarithms[-1]) + 1)
-
-
-def _thousands(number: int) -> str:
-    return f"{number:,}"
 
 
 def _band(low: float, high: float) -> str:

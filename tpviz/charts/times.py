@@ -18,13 +18,13 @@ from tpviz.charts.base import (
     chart,
     frame,
     legend,
-    three,
     write,
 )
 from tpviz.diagrams.drawing import Drawing
 from tpviz.i18n import _, ngettext
 from tpviz.published import Comparison
 from tpviz.steps import Phase
+from tpviz.tables import three
 from tpviz.timelines import Task
 
 _ROW, _BAR = 62, 42

@@ -8,13 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
-from tpviz.charts.base import DARK_GREEN, GREEN, GREY, ORANGE, PALE_GREEN, SMALL, Look, Panel, chart, legend, three, write
+from tpviz.charts.base import DARK_GREEN, GREEN, GREY, ORANGE, PALE_GREEN, SMALL, Look, Panel, chart, legend, write
 from tpviz.charts.times import beside, stack
 from tpviz.diagrams import grammar
 from tpviz.diagrams.drawing import Drawing
 from tpviz.i18n import _
 from tpviz.memory import GB
 from tpviz.strategies import RankBytes
+from tpviz.tables import three
 
 
 class Way(NamedTuple):
