@@ -569,7 +569,8 @@ def compute_layer_times(hidden: int, machine: str) -> LayerTimes:
 
 def draw_layer_times(found: LayerTimes) -> Drawing:
     """A bar for each degree."""
-    title = _("hidden size {hidden}, {machine}").format(hidden=found.hidden, machine=_(found.machine.name))
+    title = _("h = {hidden:,} and 1,024 tokens, {machine}")
+    title = title.format(hidden=found.hidden, machine=_(found.machine.name))
     return charts.breakdowns(DEGREES, found.spent, title)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tpviz.charts.base import Panel, chart, frame, ticks, write
+from tpviz.charts.base import SMALL, Panel, chart, frame, ticks, write
 from tpviz.diagrams import grammar
 from tpviz.diagrams.drawing import Drawing
 from tpviz.i18n import _
@@ -32,7 +32,7 @@ class Against(NamedTuple):
 
 # Blue, vermillion and bluish green, each with a line and a mark of its own.
 _STYLES = (("#0072b2", "-", "o"), ("#b04c00", "--", "s"), ("#00704f", ":", "^"))
-_LEFT, _WIDTH, _APART, _TOP, _HEIGHT = 96, 236, 394, 92, 330
+_LEFT, _WIDTH, _APART, _TOP, _HEIGHT = 116, 214, 392, 92, 330
 _NEAREST = 0.09
 """Names at the ends of curves are at least so far apart, as a share of the panel."""
 
@@ -72,9 +72,8 @@ def _against(axes: Axes, panel: Against) -> None:
     heights = _apart([curve.shares[-1] for curve in panel.curves])
     for curve, height, (color, _line, _marker) in zip(panel.curves, heights, _STYLES, strict=False):
         at = (places[-1], height)
-        axes.annotate(
-            curve.name, at, (14, 0), textcoords="offset points", va="center", size=20, color=color, weight="bold"
-        )
+        look = {"size": SMALL, "color": color, "weight": "bold"}
+        axes.annotate(curve.name, at, (14, 0), va="center", textcoords="offset points", annotation_clip=False, **look)
     ticks(axes, "x", [float(np.log2(value)) for value in panel.marked], [f"{value:,.0f}" for value in panel.marked])
     ticks(axes, "y", [0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "100%"])
     axes.set_xlabel(panel.label, labelpad=8, color=grammar.INK)

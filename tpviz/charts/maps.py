@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from tpviz.charts.base import Look, Panel, chart, frame, legend, ticks, write
+from tpviz.charts.base import SMALL, Look, Panel, chart, frame, legend, ticks, write
 from tpviz.diagrams import grammar
 from tpviz.diagrams.drawing import Drawing
 from tpviz.i18n import _
@@ -59,13 +59,13 @@ def speed_map(
         for mark in marks:
             place = (float(np.log2(mark.hidden)), float(np.log2(mark.tokens)))
             axes.plot(*place, "o", markersize=12, markerfacecolor=grammar.CARD, markeredgecolor="black", mew=3)
-            axes.annotate(mark.name, place, (12, 12), textcoords="offset points", size=20, weight="bold", bbox=_LABEL)
+            axes.annotate(mark.name, place, (12, 12), textcoords="offset points", size=SMALL, weight="bold", bbox=_LABEL)
         title = _("{ranks} ranks with TP beside 1 rank, on {machine}").format(ranks=ranks, machine=machine)
         write(figure, _PANEL.left, 38, title, weight="bold")
         right = _PANEL.left + _PANEL.width + 40
         legend(figure, right, _PANEL.top, names, bands, step=42)
         below = _PANEL.top + 42 * len(names) + 30
-        write(figure, right, below, _("thick line: as fast as 1 rank\nring: a published model"), size=20, va="top")
+        write(figure, right, below, _("thick line: as fast as 1 rank\ncircle: a published model"), size=SMALL, va="top")
 
     return chart(_HEIGHT, alt, draw)
 
