@@ -497,7 +497,8 @@ def addends() -> Shell:
 
 APART = DGX_H100._replace(name=N_("H100, one a node"), ranks_per_node=1)
 """The same cards without NVLink: each in a node of its own, with its share of a DGX H100's network."""
-LINKED = {machine.name: machine for machine in (DGX_A100, DGX_H100, PCIE_BOX, APART)}
+LINKED = {N_("A100"): DGX_A100, N_("H100"): DGX_H100, N_("PCIe box"): PCIE_BOX, N_("network"): APART}
+"""By short names: a slider has little room beside it."""
 DEGREES = (1, 2, 4, 8, 16)
 HEAD = 64
 """The features of a head of attention."""
@@ -540,7 +541,7 @@ def speed_map() -> Shell:
         compute_speed_map,
         draw_speed_map,
         {
-            "machine": _choice(_("machine"), _named(LINKED), DGX_H100.name),
+            "machine": _choice(_("machine"), _named(LINKED), "H100"),
             "ranks": _choice(_("ranks"), DEGREES[1:], 8),
         },
     )
@@ -581,18 +582,14 @@ def layer_times() -> Shell:
         draw_layer_times,
         {
             "hidden": _choice(_("hidden size"), (1024, 2048, 4096, 8192), 1024),
-            "machine": _choice(_("machine"), _named(LINKED), DGX_H100.name),
+            "machine": _choice(_("machine"), _named(LINKED), "H100"),
         },
     )
 
 
 # FSDP, TP or both
 
-CLUSTERS = {
-    N_("1 node of 8 H100"): (DGX_H100, 8),
-    N_("8 nodes of 8 H100"): (DGX_H100, 64),
-    N_("16 PCIe boxes of 4"): (PCIE_BOX, 64),
-}
+CLUSTERS = {N_("8 H100"): (DGX_H100, 8), N_("64 H100"): (DGX_H100, 64), N_("64 PCIe"): (PCIE_BOX, 64)}
 SIZES = {f"{run.size:g}B": run.model for run in MEGATRON_2021 if run.size < 200}
 
 
@@ -601,8 +598,8 @@ class Ways:
     """A model on a cluster, spread in several ways."""
 
     size: str
-    cluster: str
-    memory: float
+    machine: Machine
+    ranks: int
     found: list[charts.Way]
 
 
@@ -612,7 +609,7 @@ def compute_ways(size: str, cluster: str) -> Ways:
     inside = machine.ranks_per_node
     spread = [(1, 0), (1, 1), (1, 2), (1, 3), (2, 3), *([(4, 3)] if ranks == inside else [(inside, 3)]), (inside, 0)]
     strategies = [Strategy(tensor, ranks // tensor, stage, recompute="selective") for tensor, stage in spread]
-    return Ways(size, cluster, machine.memory, [_way(SIZES[size], machine, each) for each in strategies])
+    return Ways(size, machine, ranks, [_way(SIZES[size], machine, each) for each in strategies])
 
 
 def _way(model: Transformer, machine: Machine, strategy: Strategy) -> charts.Way:
@@ -628,7 +625,10 @@ def _way(model: Transformer, machine: Machine, strategy: Strategy) -> charts.Way
 
 def draw_ways(ways: Ways) -> Drawing:
     """A row for each way."""
-    return charts.ways(ways.found, ways.memory, f"{ways.size}, {_(ways.cluster)}")
+    title = _("{size} on {ranks} ranks: {nodes} × {machine}").format(
+        size=ways.size, ranks=ways.ranks, nodes=ways.ranks // ways.machine.ranks_per_node, machine=_(ways.machine.name)
+    )
+    return charts.ways(ways.found, ways.machine.memory, title)
 
 
 def ways() -> Shell:
@@ -638,6 +638,6 @@ def ways() -> Shell:
         draw_ways,
         {
             "size": _choice(_("model"), tuple(SIZES), "7.5B"),
-            "cluster": _choice(_("cluster"), _named(CLUSTERS), "1 node of 8 H100"),
+            "cluster": _choice(_("cluster"), _named(CLUSTERS), "8 H100"),
         },
     )

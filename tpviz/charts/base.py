@@ -104,6 +104,10 @@ SMALL = 20
 """The size of ticks and of what stands beside bars, in px."""
 
 
+OUTSIDE: dict[str, Any] = {"textcoords": "offset points", "annotation_clip": False}
+"""The settings of an annotation that may stand outside of its panel."""
+
+
 def frame(axes: Axes) -> None:
     """Leave the two axes' lines, and pale lines to read values by."""
     axes.set_axisbelow(True)
@@ -123,9 +127,10 @@ def ticks(axes: Axes, along: str, places: Sequence[float], labels: Sequence[str]
 _SWATCH = 30
 
 
-def legend(figure: Figure, left: float, top: float, names: Sequence[str], looks: Sequence[Look], **settings: Any) -> None:
+def legend(
+    figure: Figure, left: float, top: float, names: Sequence[str], looks: Sequence[Look], step: float | None = None
+) -> None:
     """Write the series' names beside a swatch of each: in a row, or below each other with ``step`` px between."""
-    step = settings.pop("step", None)
     across, down = 72 * figure.get_figwidth(), 72 * figure.get_figheight()
     for name, look in zip(names, looks, strict=True):
         place = (left / across, 1 - (top + _SWATCH * 0.8) / down)

@@ -59,7 +59,9 @@ def speed_map(
         for mark in marks:
             place = (float(np.log2(mark.hidden)), float(np.log2(mark.tokens)))
             axes.plot(*place, "o", markersize=12, markerfacecolor=grammar.CARD, markeredgecolor="black", mew=3)
-            axes.annotate(mark.name, place, (12, 12), textcoords="offset points", size=SMALL, weight="bold", bbox=_LABEL)
+            axes.annotate(
+                mark.name, place, (12, 12), textcoords="offset points", size=SMALL, weight="bold", bbox=_LABEL
+            )
         title = _("{ranks} ranks with TP beside 1 rank, on {machine}").format(ranks=ranks, machine=machine)
         write(figure, _PANEL.left, 38, title, weight="bold")
         right = _PANEL.left + _PANEL.width + 40

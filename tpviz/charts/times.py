@@ -78,10 +78,14 @@ def stack(axes: Axes, middle: float, parts: Sequence[float], looks: Sequence[Loo
         left += part
 
 
-def beside(axes: Axes, middle: float, at: float, text: str, weight: str = "normal", left: bool = False, **more: Any) -> None:
+def beside(
+    axes: Axes, middle: float, at: float, text: str, weight: str = "normal", left: bool = False, **more: Any
+) -> None:
     """Write at the end of a bar, or before its beginning."""
     settings = more | {"textcoords": "offset points", "va": "center", "annotation_clip": False, "size": SMALL}
-    axes.annotate(text, (at, middle), (-14 if left else 14, 0), ha="right" if left else "left", weight=weight, **settings)
+    axes.annotate(
+        text, (at, middle), (-14 if left else 14, 0), ha="right" if left else "left", weight=weight, **settings
+    )
 
 
 _LANE, _LANES, _PIECE = 46, 130, 36

@@ -37,7 +37,7 @@ _THICK = 38 / _ROW
 _TOP = 176
 _KEPT, _SENT, _SPEED = Panel(200, _TOP, 410, 0), Panel(760, _TOP, 200, 0), 1125
 _KEPT_LOOKS = (DARK_GREEN, GREEN, PALE_GREEN, GREY, ORANGE)
-_SENT_LOOKS = (PALE_GREEN, ORANGE)
+_SENT_LOOKS = (DARK_GREEN, ORANGE)
 _MOST = 1.6
 """A bar that is longer than so many times the card's memory is cut off; its number says how long it is."""
 

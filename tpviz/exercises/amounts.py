@@ -44,7 +44,6 @@ class AmountFunctionExercise(FunctionExercise):
         found = super().evaluate(answer, case)
         return float(f"{found:.4g}") if values.is_number(found) and math.isfinite(found) else found
 
-
     def difference(self, expected: object, got: object, case: Case) -> Difference:
         """Two numbers in the words of the exercise, anything else as elsewhere."""
         if not (values.is_number(expected) and values.is_number(got) and math.isfinite(got)):
