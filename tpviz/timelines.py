@@ -34,7 +34,7 @@ class Task(NamedTuple):
 def halves(model: Transformer, machine: Machine, tensor: int, micro_batch: float) -> tuple[float, float]:
     """Return the seconds that a rank computes in a layer's attention and in its MLP, forward.
 
-    Together they are ``steps.layer_phase``'s matmuls and element-wise work; of what lies outside of both, each has half.
+    Together they are ``steps.layer_phase``'s matmuls and element-wise work; what lies outside of both is halved.
     """
     matmuls = linear_matmuls(model, micro_batch, tensor)
     traffic = forward_traffic(model, micro_batch, tensor, sequence_parallel=False)

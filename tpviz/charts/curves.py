@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tpviz.charts.base import SMALL, Panel, chart, frame, ticks, write
+from tpviz.charts.base import OUTSIDE, SMALL, Panel, chart, frame, ticks, write
 from tpviz.diagrams import grammar
 from tpviz.diagrams.drawing import Drawing
 from tpviz.i18n import _
@@ -72,8 +72,7 @@ def _against(axes: Axes, panel: Against) -> None:
     heights = _apart([curve.shares[-1] for curve in panel.curves])
     for curve, height, (color, _line, _marker) in zip(panel.curves, heights, _STYLES, strict=False):
         at = (places[-1], height)
-        look = {"size": SMALL, "color": color, "weight": "bold"}
-        axes.annotate(curve.name, at, (14, 0), va="center", textcoords="offset points", annotation_clip=False, **look)
+        axes.annotate(curve.name, at, (14, 0), va="center", size=SMALL, color=color, weight="bold", **OUTSIDE)
     ticks(axes, "x", [float(np.log2(value)) for value in panel.marked], [f"{value:,.0f}" for value in panel.marked])
     ticks(axes, "y", [0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "100%"])
     axes.set_xlabel(panel.label, labelpad=8, color=grammar.INK)

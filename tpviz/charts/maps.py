@@ -1,6 +1,7 @@
 """Maps: how many times as fast a number of ranks is, over the size of a model and of its input (charts)."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from tpviz.charts.base import SMALL, Look, Panel, chart, frame, legend, ticks, write
+from tpviz.charts.base import OUTSIDE, SMALL, Look, Panel, chart, frame, legend, ticks, write
 from tpviz.diagrams import grammar
 from tpviz.diagrams.drawing import Drawing
 from tpviz.i18n import _
@@ -46,7 +47,7 @@ def speed_map(
     last = next(number for number, level in enumerate(LEVELS) if level >= ranks)
     bands = [_SLOWER, *(Look(fill, _EDGE) for fill in _GREENS[:last])]
     names = [_("slower than 1 rank")]
-    names += [_band(low, high) for low, high in zip(LEVELS[:last], LEVELS[1 : last + 1], strict=True)]
+    names += [_band(low, high) for low, high in pairwise(LEVELS[: last + 1])]
     slower = float((speed_ups < 1).mean())
     alt = _(
         "Map of how many times as fast {ranks} ranks are as 1, on {machine}: from {least:.1f} to {most:.1f}, more to "
@@ -59,9 +60,7 @@ def speed_map(
         for mark in marks:
             place = (float(np.log2(mark.hidden)), float(np.log2(mark.tokens)))
             axes.plot(*place, "o", markersize=12, markerfacecolor=grammar.CARD, markeredgecolor="black", mew=3)
-            axes.annotate(
-                mark.name, place, (12, 12), textcoords="offset points", size=SMALL, weight="bold", bbox=_LABEL
-            )
+            axes.annotate(mark.name, place, (12, 12), size=SMALL, weight="bold", bbox=_LABEL, **OUTSIDE)
         title = _("{ranks} ranks with TP beside 1 rank, on {machine}").format(ranks=ranks, machine=machine)
         write(figure, _PANEL.left, 38, title, weight="bold")
         right = _PANEL.left + _PANEL.width + 40

@@ -11,6 +11,7 @@ from tpviz.charts.base import (
     DARK_GREEN,
     GREEN,
     ORANGE,
+    OUTSIDE,
     PALE_GREEN,
     SMALL,
     Look,
@@ -37,7 +38,7 @@ def on_ranks(count: int) -> str:
 
 
 def breakdowns(degrees: Sequence[int], spent: Sequence[Phase], title: str) -> Drawing:
-    """Draw what a layer's time is spent on, a bar for each TP degree; the first one is what the others are held against."""
+    """Draw what a layer's time is spent on, a bar for each TP degree; the others are held against the first."""
     names = [_("matmuls"), _("element-wise work"), _("TP's collectives")]
     looks = [GREEN, PALE_GREEN, ORANGE]
     parts = [[_MILLI * float(part) for part in each] for each in spent]
@@ -82,10 +83,8 @@ def beside(
     axes: Axes, middle: float, at: float, text: str, weight: str = "normal", left: bool = False, **more: Any
 ) -> None:
     """Write at the end of a bar, or before its beginning."""
-    settings = more | {"textcoords": "offset points", "va": "center", "annotation_clip": False, "size": SMALL}
-    axes.annotate(
-        text, (at, middle), (-14 if left else 14, 0), ha="right" if left else "left", weight=weight, **settings
-    )
+    aside, ha = (-14, "right") if left else (14, "left")
+    axes.annotate(text, (at, middle), (aside, 0), ha=ha, va="center", size=SMALL, weight=weight, **more, **OUTSIDE)
 
 
 _LANE, _LANES, _PIECE = 46, 130, 36
@@ -94,7 +93,7 @@ _LANE, _LANES, _PIECE = 46, 130, 36
 def timelines(rows: Sequence[tuple[str, Sequence[Task]]]) -> Drawing:
     """Draw timelines below each other, on one scale: above what the rank computes, below what its link sends.
 
-    A number says which layer a piece belongs to. Where it computes nothing, before its last task ends, it is hatched: it waits.
+    A number says which layer a piece belongs to. Where a rank computes nothing, before its last task ends, it waits.
     """
     names = [_("computing"), _("waiting"), _("AllReduce of activations"), _("gather of weights")]
     looks = [GREEN, ABSENT, ORANGE, PALE_GREEN]
@@ -122,13 +121,10 @@ def timelines(rows: Sequence[tuple[str, Sequence[Task]]]) -> Drawing:
         axes.set_xlabel(_("milliseconds"), labelpad=4)
         for row, (title, tasks) in enumerate(rows):
             top = row * _LANES + 16
-            axes.annotate(title, (0, top + _LANE), (-20, 0), ha="right", va="center", weight="bold", **_OUTSIDE)
+            axes.annotate(title, (0, top + _LANE), (-20, 0), ha="right", va="center", weight="bold", **OUTSIDE)
             _timeline(axes, top, tasks)
 
     return chart(76 + _LANES * len(rows) + 90, alt, draw)
-
-
-_OUTSIDE = {"textcoords": "offset points", "annotation_clip": False}
 
 
 _PLATE = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"}
@@ -147,7 +143,7 @@ def _timeline(axes: Axes, top: float, tasks: Sequence[Task]) -> None:
         if task.seconds > narrow:
             place = (_MILLI * (task.start + task.seconds / 2), middle)
             axes.annotate(str(task.layer + 1), place, ha="center", va="center", size=SMALL, weight="bold", bbox=_PLATE)
-    axes.annotate(f"{three(end)} ms", (end, top + _LANE / 2), (12, 0), va="center", size=SMALL, **_OUTSIDE)
+    axes.annotate(f"{three(end)} ms", (end, top + _LANE / 2), (12, 0), va="center", size=SMALL, **OUTSIDE)
 
 
 def published(comparisons: Sequence[Comparison], labels: Sequence[str]) -> Drawing:

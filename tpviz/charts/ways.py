@@ -8,7 +8,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
-from tpviz.charts.base import DARK_GREEN, GREEN, GREY, ORANGE, PALE_GREEN, SMALL, Look, Panel, chart, legend, write
+from tpviz.charts.base import (
+    DARK_GREEN,
+    GREEN,
+    GREY,
+    ORANGE,
+    OUTSIDE,
+    PALE_GREEN,
+    SMALL,
+    Look,
+    Panel,
+    chart,
+    legend,
+    write,
+)
 from tpviz.charts.times import beside, stack
 from tpviz.diagrams import grammar
 from tpviz.diagrams.drawing import Drawing
@@ -73,12 +86,9 @@ def ways(found: Sequence[Way], memory: float, title: str) -> Drawing:
             axes.set_axis_off()
         kept.plot([memory, memory], [-0.15, len(found)], color=grammar.INK, linewidth=4, clip_on=False)
         limit = _("card: {memory} GB").format(memory=f"{memory / GB:g}")
-        kept.annotate(limit, (memory, -0.2), (0, 0), ha="center", va="bottom", size=SMALL, weight="bold", **_OUTSIDE)
+        kept.annotate(limit, (memory, -0.2), (0, 0), ha="center", va="bottom", size=SMALL, weight="bold", **OUTSIDE)
 
     return chart(_TOP + _ROW * len(found) + 16, alt, draw)
-
-
-_OUTSIDE = {"textcoords": "offset points", "annotation_clip": False}
 
 
 def _headings(figure: Figure) -> None:

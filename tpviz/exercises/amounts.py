@@ -1,4 +1,4 @@
-"""Exercises about amounts (checks): a number is right within 1%, a choice is right wherever the cost model supports it."""
+"""Exercises about amounts (checks): a number is right within 1%, a choice where the model supports it."""
 
 from __future__ import annotations
 

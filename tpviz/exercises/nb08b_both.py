@@ -46,8 +46,8 @@ KEPT = AmountExercise(
             "divided by all ranks",
             34 / TP,
             N_(
-                "You divided everything by 8. H is cut, and X is not: every rank keeps all of it, for its own backward. "
-                "So only the 24 MB inside shrink."
+                "You divided everything by 8. H is cut, and X is not: every rank keeps all of it, for its own backward."
+                " So only the 24 MB inside shrink."
             ),
         ),
         Misconception(
