@@ -60,9 +60,9 @@ def ways(found: Sequence[Way], memory: float, title: str) -> Drawing:
     fit = [way for way in found if way.kept.total <= memory]
     fastest = max(fit, key=lambda way: way.speed, default=None)
     spoken = "; ".join(_spoken(way, memory) for way in found)
-    alt = _("{title}, cards of {memory} GB. A rank keeps, and sends for each sequence: {spoken}.").format(
-        title=title, memory=f"{memory / GB:g}", spoken=spoken
-    )
+    alt = _(
+        "{title}, cards of {memory} GB. What a rank keeps, what it sends for a sequence, sequences a second: {spoken}."
+    ).format(title=title, memory=f"{memory / GB:g}", spoken=spoken)
 
     def draw(figure: Figure) -> None:
         write(figure, 30, 36, title, weight="bold")
@@ -124,11 +124,9 @@ def _keep(axes: Axes, middle: float, way: Way, most: float) -> None:
 
 
 def _spoken(way: Way, memory: float) -> str:
-    text = _("{name} {kept} GB and {sent} GB, {speed}")
-    speed = _("{speed} sequences a second").format(speed=three(way.speed))
-    return text.format(
+    return _("{name} {kept} and {sent} GB, {speed}").format(
         name=way.name,
         kept=three(float(way.kept.total) / GB),
         sent=three((way.weights_sent + way.activations_sent) / GB),
-        speed=speed if way.kept.total <= memory else _("which does not fit"),
+        speed=three(way.speed) if way.kept.total <= memory else _("does not fit"),
     )
