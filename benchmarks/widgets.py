@@ -2,7 +2,8 @@
 
 `python -m benchmarks.widgets` opens each widget of tpviz in a real JupyterLab in a real Chromium, moves each of its
 sliders by the arrow keys, and prints the median and the 90th percentile of 20 key presses, in milliseconds. A press
-ends when the new picture is decoded and the browser draws its next frame. The exit code is 1 if a median is above 50.
+ends when the new picture is decoded and the browser draws its next frame. The exit code is 1 if a median is above 50,
+or above 150 for the charts, which matplotlib draws.
 
 The first line is a slider that only swaps two pictures which are there already: what JupyterLab and the machine take
 by themselves.
@@ -26,15 +27,18 @@ pictures = [f"<img alt='{n}' src='data:image/svg+xml,{svg.format(n=n)}'>" for n 
 slider, picture = ipywidgets.IntSlider(max=5, description="ready"), ipywidgets.HTML(pictures[0])
 slider.observe(lambda change: setattr(picture, "value", pictures[change["new"] % 2]), "value")
 ipywidgets.VBox([slider, picture])"""
+CHARTS = ("layer_times", "speed_map", "ways")
+"""Drawn by matplotlib, and therefore slower."""
 WIDGETS = (
     *("column_entry", "row_entry", "work", "collectives"),
     *("contributions", "paths", "copies", "both_layers", "mesh", "addends"),
+    *CHARTS,
 )
 PRESSES = 20
 WARM_UP = 3
 PAUSE = 0.1
 """Seconds that a learner looks before the next press."""
-LIMIT_MS = 50
+LIMIT_MS, CHART_LIMIT_MS = 50, 150
 
 # `window.press` is a promise of how long the next key press takes. The picture is looked for anew each time, since a
 # new <img> takes the place of the old one. Nothing polls: on a machine of two cores that slows down what is measured.
@@ -100,7 +104,7 @@ def main() -> int:
     print(f"{'widget, slider':28}  median   p90   (ms, {PRESSES} key presses)")
     for label, times in measured().items():
         median, p90 = statistics.median(times), statistics.quantiles(times, n=10)[-1]
-        slow += median > LIMIT_MS
+        slow += median > (CHART_LIMIT_MS if label.startswith(CHARTS) else LIMIT_MS)
         print(f"{label:28}  {median:6.0f}  {p90:4.0f}")
     return 1 if slow else 0
 

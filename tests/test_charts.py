@@ -113,7 +113,7 @@ def test_text_takes_the_readers_fonts(chart):
 
 
 def test_chinese_words_bring_no_warning(monkeypatch, caplog):
-    monkeypatch.setattr(charts, "_", lambda message: "矩阵" + "".join(re.findall(r"{\w+}", message)))
+    monkeypatch.setattr(charts.bars, "_", lambda message: "矩阵" + "".join(re.findall(r"{\w+}", message)))
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
         warnings.simplefilter("error")
         drawn = charts.layer_forward(ZERO3, COLUMN)

@@ -7,7 +7,7 @@ import torch
 from tpviz.costs import Link
 from tpviz.machines import DGX_A100, DGX_H100, PCIE_BOX, group_seconds
 from tpviz.matmuls import matmul_seconds
-from tpviz.steps import layer_phase, step
+from tpviz.steps import layer_phase, layer_seconds, step
 from tpviz.strategies import Strategy, rank_bytes
 from tpviz.transformers import Transformer, core_matmuls, linear_matmuls
 
@@ -43,6 +43,15 @@ def test_what_is_computed_again():
     assert phases["selective"].matmuls == pytest.approx(core)
     assert phases["selective"].tensor_parallel == 0
     assert phases["full"] == layer_phase(MODEL, DGX_A100, Strategy(8), 1, "forward")
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_a_layers_seconds_are_its_phases(recompute):
+    strategy = Strategy(4, recompute=recompute)
+    phases = [layer_phase(MODEL, DGX_A100, strategy, 2, phase) for phase in PHASES]
+    found = layer_seconds(MODEL, DGX_A100, strategy, 2)
+    assert found == pytest.approx([sum(parts) for parts in zip(*phases, strict=True)])
+    assert found.seconds == pytest.approx(sum(phase.seconds for phase in phases))
 
 
 def test_a_step_is_the_sum_of_its_terms():

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from torch.func import functional_call
@@ -12,7 +13,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 import tpviz
 from tpviz.layers import reduce_replicated_gradients
 from tpviz.memory import model_states
-from tpviz.strategies import Strategy, layer_collectives, rank_bytes
+from tpviz.strategies import Strategy, layer_collectives, rank_bytes, sent_bytes, strategy_name
 from tpviz.trace import wire_factor
 from tpviz.transformers import Transformer, activation_bytes, end_activation_bytes
 
@@ -175,3 +176,34 @@ def test_full_recomputation_keeps_one_layer_whole():
 def test_wrong_questions(ask, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         ask()
+
+
+@pytest.mark.parametrize("micro_batch", [1, 4])
+@pytest.mark.parametrize(
+    "strategy",
+    [Strategy(), Strategy(8), Strategy(1, 8, 3), Strategy(2, 4, 1), Strategy(4, 2, 0, sequence_parallel=True)],
+    ids=strategy_name,
+)
+def test_what_a_rank_sends_is_what_its_layers_and_the_ends_send(strategy, micro_batch):
+    model = Transformer(1024, 16, 3, 512)
+    ranks = {"tensor": strategy.tensor, "data": strategy.data}
+    expected = {"tensor": 0.0, "data": 0.0}
+    for each in layer_collectives(model, strategy, micro_batch):
+        expected[each.over] += 3 * wire_factor(each.kind, ranks[each.over]) * each.payload_bytes
+    t, d = strategy.tensor, strategy.data
+    expected["tensor"] += 2 * 2 * (t - 1) / t * 2 * micro_batch * 512 * 1024
+    times = 3 if strategy.stage == 3 else 2
+    expected["data"] += times * (d - 1) / d * 2 * model.rank_end_parameters(t)
+    assert sent_bytes(model, strategy, micro_batch)._asdict() == pytest.approx(expected)
+
+
+def test_names_of_strategies():
+    names = [strategy_name(each) for each in (Strategy(), Strategy(1, 8, 3), Strategy(8), Strategy(8, 4, 1))]
+    assert names == ["DP", "FSDP", "TP 8", "TP 8 × ZeRO-1 4"]
+
+
+def test_the_points_of_a_map_may_lie_between_models():
+    model = Transformer(np.array([1000.0, 1024.0]), np.array([15.6, 16.0]), 1, np.array([512.5, 512.0]))
+    Strategy(8, sequence_parallel=True).check(model)
+    with pytest.raises(ValueError, match="heads=12"):
+        Strategy(8).check(Transformer(768, 12, 12, 1024))

@@ -12,6 +12,9 @@ import tpviz
 from tpviz import widgets
 from tpviz.diagrams import Drawing
 from tpviz.example import X4, W, X, dY, dY4
+from tpviz.steps import layer_seconds, step
+from tpviz.strategies import Strategy, rank_bytes
+from tpviz.transformers import Transformer
 
 FACTORIES = (
     widgets.column_entry,
@@ -24,6 +27,9 @@ FACTORIES = (
     widgets.both_layers,
     widgets.mesh,
     widgets.addends,
+    widgets.layer_times,
+    widgets.speed_map,
+    widgets.ways,
 )
 each_factory = pytest.mark.parametrize("factory", FACTORIES, ids=lambda factory: factory.__name__)
 RANKS = (1, 2, 4, 8)
@@ -134,7 +140,10 @@ def test_every_control_is_a_labelled_slider(factory):
 
 
 def choices(control):
-    return range(control.min, control.max + 1) if hasattr(control, "min") else control.options
+    if hasattr(control, "min"):
+        return range(control.min, control.max + 1)
+    # An option may have a label of its own.
+    return [option[1] if type(option) is tuple else option for option in control.options]
 
 
 @each_factory
@@ -272,3 +281,40 @@ def test_addends():
         assert found.values == [f(a), f(b), f(a) + f(b), a + b, f(a + b)]
     assert not widgets.compute_addends("×2", 1, 1).errors.any()
     assert (widgets.compute_addends("+10", 1, 1).errors == 10).all()
+
+
+@pytest.mark.parametrize("machine", widgets.LINKED)
+def test_speed_map(machine):
+    """Each point is the layer's own speed-up, and no colour says that 1 rank is faster where it is not."""
+    found = widgets.compute_speed_map(machine, 8)
+    assert found.speed_ups.shape == (len(found.tokens), len(found.hidden))
+    row, column = 16, 20
+    model = Transformer(found.hidden[column], found.hidden[column] / 64, 1, found.tokens[row])
+    one, eight = (layer_seconds(model, widgets.LINKED[machine], Strategy(t), 1).seconds for t in (1, 8))
+    assert found.speed_ups[row, column] == pytest.approx(one / eight)
+    assert 0 < found.speed_ups.min() < 1 < found.speed_ups.max() < 8
+    share = f"On {(found.speed_ups < 1).mean():.0%} of the map they are slower."
+    assert share in widgets.draw_speed_map(found).alt
+
+
+def test_layer_times():
+    found = widgets.compute_layer_times(1024, "H100")
+    times = [float(each.seconds) for each in found.spent]
+    assert times.index(min(times)) == widgets.DEGREES.index(4)
+    alt = widgets.draw_layer_times(found).alt
+    assert "4 ranks 0.290 ms, 1.5 times as fast, 38% of it TP's collectives" in alt
+
+
+@pytest.mark.parametrize("cluster", widgets.CLUSTERS)
+def test_ways(cluster):
+    """All ranks are used, memory and speed are the model's own, and a way that does not fit has no speed to show."""
+    found = widgets.compute_ways("18.4B", cluster)
+    assert len({way.name for way in found.found}) == 7
+    machine, ranks = widgets.CLUSTERS[cluster]
+    fsdp = next(way for way in found.found if way.name == "FSDP")
+    strategy = Strategy(1, ranks, 3, recompute="selective")
+    assert fsdp.kept == rank_bytes(widgets.SIZES["18.4B"], strategy, 1)
+    assert fsdp.activations_sent == 0
+    assert fsdp.speed == pytest.approx(ranks / step(widgets.SIZES["18.4B"], machine, strategy, 1).total)
+    alt = widgets.draw_ways(found).alt
+    assert alt.count("does not fit") == sum(way.kept.total > machine.memory for way in found.found) >= 1

@@ -104,6 +104,12 @@ def layer_phase(model: Transformer, machine: Machine, strategy: Strategy, micro_
     return Phase(_seconds(matmuls, machine), sum(traffic) / stream, _sent(sent, machine, strategy))
 
 
+def layer_seconds(model: Transformer, machine: Machine, strategy: Strategy, micro_batch: Amount) -> Phase:
+    """Return one layer's seconds forward and backward together, with what is computed again."""
+    phases = [layer_phase(model, machine, strategy, micro_batch, each) for each in ("forward", "recompute", "backward")]
+    return Phase(*(sum(parts, start=0.0) for parts in zip(*phases, strict=True)))
+
+
 def _seconds(matmuls: tuple[Matmul, ...], machine: Machine) -> Amount:
     return sum((matmul_seconds(each.m, each.k, each.n, machine, each.copies) for each in matmuls), start=0.0)
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from tpviz.costs import Amount
 from tpviz.i18n import _
 from tpviz.memory import STAGES, ModelStates, model_states
+from tpviz.trace import wire_factor
 from tpviz.transformers import Recompute, Transformer, activation_bytes, check_recompute, end_activation_bytes
 
 
@@ -44,11 +47,22 @@ class Strategy:
         """Refuse a TP degree that does not divide the model's heads, or the rows that sequence parallelism cuts."""
         sizes = {"heads": model.heads} | ({"sequence": model.sequence} if self.sequence_parallel else {})
         for name, size in sizes.items():
-            if size % self.tensor:
+            # A map's points lie between the models that there are.
+            if np.ndim(size) == 0 and size % self.tensor:
                 message = _(
                     "{name}={size} on {tensor} ranks: each takes as many, so choose a TP degree that divides it."
                 )
                 raise ValueError(message.format(name=name, size=size, tensor=self.tensor))
+
+
+def strategy_name(strategy: Strategy) -> str:
+    """Return what people call it: "FSDP", "TP 8", "TP 8 × ZeRO-1"; degrees only where there are two."""
+    across = ("DP", "ZeRO-1", "ZeRO-2", "FSDP")[strategy.stage]
+    if strategy.tensor == 1:
+        return across
+    if strategy.data == 1:
+        return f"TP {strategy.tensor}"
+    return f"TP {strategy.tensor} × {across} {strategy.data}"
 
 
 class Collective(NamedTuple):
@@ -103,6 +117,33 @@ ZERO = (
     (("all_gather", "forward"), ("all_gather", "backward"), ("reduce_scatter", "gradients")),
 )
 """What each stage sends of its parameters: the collective and its phase."""
+
+
+class SentBytes(NamedTuple):
+    """What one rank sends in a step, in bytes on the wire."""
+
+    tensor: Amount
+    """To the ranks that share its layers: activations, and their gradients."""
+    data: Amount
+    """To the ranks that hold the same shard of TP: weights, and their gradients."""
+
+
+def sent_bytes(model: Transformer, strategy: Strategy, micro_batch: Amount, element_bytes: int = 2) -> SentBytes:
+    """Return what one rank sends in a step of one micro-batch: ``layer_collectives``, and those of the two ends.
+
+    The ends add two all-reduces of activations under TP, and of their own parameters what a layer's send.
+    """
+    ranks = {"tensor": strategy.tensor, "data": strategy.data}
+    sent: dict[str, Amount] = dict.fromkeys(ranks, 0.0)
+    for each in layer_collectives(model, strategy, micro_batch, element_bytes):
+        wire = wire_factor(each.kind, ranks[each.over]) * each.payload_bytes
+        sent[each.over] = sent[each.over] + model.layers * wire
+    activations = micro_batch * model.sequence * model.hidden * element_bytes
+    sent["tensor"] = sent["tensor"] + 2 * wire_factor("all_reduce", strategy.tensor) * activations
+    parameters = model.rank_end_parameters(strategy.tensor) * element_bytes
+    for kind, _phase in ZERO[strategy.stage]:
+        sent["data"] = sent["data"] + wire_factor(kind, strategy.data) * parameters
+    return SentBytes(**sent)
 
 
 class RankBytes(NamedTuple):

@@ -1,4 +1,4 @@
-"""Shapes and tables in words: plain text, and HTML that looks the same in every theme (trace; no logic)."""
+"""Shapes, numbers and tables in words: plain text, and HTML that looks the same in every theme (trace; no logic)."""
 
 import html
 import unicodedata
@@ -23,6 +23,11 @@ def size_text(size: int) -> str:
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     power = min((max(size, 1).bit_length() - 1) // 10, len(units) - 1)
     return f"{size / 1024**power:.4g} {units[power]}"
+
+
+def three(number: float) -> str:
+    """A number in three digits, or in as many as stand before its point."""
+    return f"{number:,.0f}" if abs(number) >= 99.95 else f"{number:#.3g}".rstrip(".")
 
 
 class Table:

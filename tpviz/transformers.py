@@ -29,7 +29,7 @@ class Transformer:
     """A configuration. The vocabulary's default is Megatron-LM's, padded."""
 
     hidden: Amount
-    heads: int
+    heads: Amount
     layers: int
     sequence: int
     vocabulary: int = 51200

@@ -1,57 +1,17 @@
-"""Charts: bars (later curves and maps) by matplotlib, as the same kind of figure that a diagram is (charts).
+"""Bars: what a layer's forward asks of a rank, in two ways (charts)."""
 
-A chart draws the numbers that it is given and computes none. It uses matplotlib's figures without pyplot, which would
-keep them, and settings of its own, whatever the reader's are; so the same numbers give the same SVG.
-"""
-
-import html
-import io
-import re
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tpviz.charts.base import chart
 from tpviz.diagrams import grammar
 from tpviz.diagrams.drawing import Drawing
 from tpviz.i18n import _
 from tpviz.memory import LayerForward
-
-# The SVG names the reader's fonts; matplotlib measures text in one that it brings along.
-_MEASURED_IN = "DejaVu Sans"
-_SETTINGS: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "tpviz",
-    "font.family": _MEASURED_IN,
-    "font.size": 22,
-    "text.color": grammar.INK,
-    "hatch.linewidth": 2,
-}
-_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-_SIZE = re.compile(r'width="(\d+)pt" height="(\d+)pt"')
-
-
-def _chart(height: int, alt: str, draw: Callable[[Figure], None]) -> Drawing:
-    """A chart of a slide's width. In what is drawn, one unit of a point is one px."""
-    width = grammar.SLIDE_WIDTH
-    text = io.StringIO()
-    with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_SETTINGS)  # type: ignore[arg-type]  # its keys are known one by one
-        # A character that this font lacks is shown in the reader's.
-        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")
-        figure = Figure(figsize=(width / 72, height / 72), dpi=72, facecolor=grammar.CARD, edgecolor=grammar.CARD_EDGE)
-        figure.patch.set_linewidth(2)
-        draw(figure)
-        figure.savefig(text, format="svg", metadata=_NO_METADATA)
-    svg = text.getvalue()
-    svg = svg[svg.index("<svg") :].replace(f"'{_MEASURED_IN}'", grammar.FONT)
-    svg = _SIZE.sub(rf'width="\1" height="\2" role="img" aria-label="{html.escape(alt)}"', svg, count=1)
-    return Drawing(svg, alt, width, height)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +94,7 @@ def _bars(names: Sequence[str], groups: Sequence[_Group], alt: str) -> Drawing:
             middle = (grammar.MARGIN / grammar.SLIDE_WIDTH, (bottom + group_height / 2) / height)
             figure.text(*middle, lines, va="center", weight="bold")
 
-    return _chart(height, alt, draw)
+    return chart(height, alt, draw)
 
 
 def _draw_group(axes: Axes, names: Sequence[str], group: _Group) -> None:

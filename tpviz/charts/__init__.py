@@ -1,0 +1,21 @@
+"""Charts: bars, curves and maps by matplotlib, as the same kind of figure that a diagram is (charts)."""
+
+from tpviz.charts.bars import layer_forward
+from tpviz.charts.curves import Against, Curve, efficiencies
+from tpviz.charts.maps import Mark, speed_map
+from tpviz.charts.times import breakdowns, published, timelines
+from tpviz.charts.ways import Way, ways
+
+__all__ = [
+    "Against",
+    "Curve",
+    "Mark",
+    "Way",
+    "breakdowns",
+    "efficiencies",
+    "layer_forward",
+    "published",
+    "speed_map",
+    "timelines",
+    "ways",
+]
