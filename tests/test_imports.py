@@ -31,7 +31,7 @@ ORDER = [
     {"planner"},
     {"plans"},
     {"diagrams", "charts"},
-    {"exercises", "widgets"},
+    {"exercises", "widgets", "__main__"},
 ]
 
 
