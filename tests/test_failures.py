@@ -42,7 +42,7 @@ def folders():
     return set(Path(tempfile.gettempdir()).glob("tpviz-*"))
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def nothing_is_left():
     tpviz.shutdown()
     before, threads = folders(), threading.active_count()
@@ -59,7 +59,7 @@ def works():
 
 
 def fails(program, error=RankError, ranks=2):
-    """Run a program that must fail, twice; return the message."""
+    """Run a program that must fail; return the message, and the error."""
     works()
     start = time.monotonic()
     with pytest.raises(error) as caught:
