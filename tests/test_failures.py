@@ -53,20 +53,20 @@ def nothing_is_left():
     assert threading.active_count() <= threads
 
 
-def works():
-    run = tpviz.run(lambda comm: comm.all_reduce(X), backend="gloo")
+def works(backend="gloo"):
+    run = tpviz.run(lambda comm: comm.all_reduce(X.to(comm.device)), backend=backend)
     assert all(torch.equal(output, 2 * X) for output in run.outputs)
 
 
-def fails(program, error=RankError, ranks=2):
+def fails(program, error=RankError, backend="gloo"):
     """Run a program that must fail; return the message, and the error."""
-    works()
+    works(backend)
     start = time.monotonic()
     with pytest.raises(error) as caught:
-        tpviz.run(program, ranks=ranks, backend="gloo")
+        tpviz.run(program, backend=backend)
     assert time.monotonic() - start < SECONDS
     assert rank_processes() == []
-    works()
+    works(backend)
     return str(caught.value), caught.value
 
 
