@@ -171,6 +171,31 @@ def test_ranks_must_be_the_launchers(folder):
     assert "ranks=4, but the launcher has started 2 processes" in said
 
 
+ROOT = Path(__file__).parents[1]
+EXAMPLES = [
+    ["examples.two_layers:program", "--ranks=4", "--backend=gloo"],
+    ["examples.two_layers:program", "--ranks=8"],
+]
+
+
+@pytest.mark.parametrize("arguments", EXAMPLES, ids=" ".join)
+def test_the_example_of_two_layers(arguments):
+    done = subprocess.run([sys.executable, "-m", "tpviz", *arguments], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "2 collectives" in done.stdout
+    dense = X.clone().requires_grad_()
+    (torch.relu(dense @ W1) @ W2).square().sum().backward()
+    assert done.stdout.count(repr(dense.grad).splitlines()[0]) == int(arguments[1][-1])
+
+
+def test_the_example_of_a_watched_plan_on_real_ranks_and_on_pretended_ones():
+    pretended = subprocess.run([sys.executable, "examples/watch_a_plan.py"], capture_output=True, text=True, cwd=ROOT)
+    code, real, _seconds = torchrun(ROOT, "examples/watch_a_plan.py")
+    assert (pretended.returncode, code) == (0, 0)
+    assert "4 × all_gather + 4 × all_reduce" in real
+    assert real.strip() == pretended.stdout.strip().replace("8 ranks", "2 ranks")
+
+
 def free_port():
     import socket
 
