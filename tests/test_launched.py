@@ -122,6 +122,16 @@ def test_a_script(folder):
     check_files(folder)
 
 
+def test_a_world_that_the_script_has_made_itself(folder):
+    script = folder / "script.py"
+    own = "import torch.distributed as dist\n    dist.init_process_group('gloo')\n    found"
+    text = SCRIPT.replace("    found =", f"    {own} =") + "    dist.barrier()\n    dist.destroy_process_group()\n"
+    script.write_text(text)
+    code, said, _seconds = torchrun(folder, "script.py", str(folder))
+    assert code == 0, said
+    check_files(folder)
+
+
 def test_a_program_of_a_module(folder):
     code, said, _seconds = torchrun(folder, "-m", "tpviz", "programs:mesh", "--backend=gloo", nproc=4)
     assert code == 0, said

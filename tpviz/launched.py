@@ -80,23 +80,25 @@ def _join(backend: str) -> World:
     if backend == "nccl":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    if dist.is_initialized():
-        store = dist.distributed_c10d._get_default_store()
-        group = dist.new_group(backend=BACKENDS[backend], timeout=TIMEOUT)
-    else:
+    made = not dist.is_initialized()
+    if made:
         store, rank, size = next(iter(rendezvous("env://", timeout=TIMEOUT)))
         dist.init_process_group(BACKENDS[backend], store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-        atexit.register(_leave)
         group = dist.group.WORLD
+    else:
+        store = dist.distributed_c10d._get_default_store()
+        group = dist.new_group(backend=BACKENDS[backend], timeout=TIMEOUT)
     assert group is not None
+    atexit.register(_leave, made)
     return World(group, store, device, backend)
 
 
-def _leave() -> None:
+def _leave(made: bool) -> None:
+    """Leave the worlds; the one that this module has made ends."""
     for world in _worlds.values():
         world.leave()
     _worlds.clear()
-    if dist.is_initialized():  # the program may have left it itself
+    if made and dist.is_initialized():  # the program may have left it itself
         dist.destroy_process_group()
 
 

@@ -22,6 +22,8 @@ from tpviz.wire import call_of
 GRACE_SECONDS = 2.0
 """How long the other ranks may take to tell where they stand, once one has failed."""
 
+_MOST_FRAMES = 10  # of a program that called itself without end there are a thousand
+
 
 def conclude(outcomes: Sequence[Outcome]) -> Trace:
     """Return the trace of a run whose ranks ended so, or raise what went wrong."""
@@ -93,10 +95,12 @@ def _stand(outcome: Outcome) -> str:
 
 def _frames_text(outcome: Outcome) -> str:
     """Return the learner's frames behind an error in another process, the last one innermost, as Python shows them."""
+    frames = [frame for frame in outcome.frames if not is_inside(frame[0])]
     rows = [_("In the rank's own process, from the outermost call to the innermost:")]
-    for file, line, function in outcome.frames:
-        if not is_inside(file):
-            rows.append(f"  {describe((file, line))}, {function}")
-            source = linecache.getline(file, line).strip()
-            rows += [f"    {source}"] if source else []
+    if len(frames) > _MOST_FRAMES:
+        rows.append(_("  ... {number} more").format(number=len(frames) - _MOST_FRAMES))
+    for file, line, function in frames[-_MOST_FRAMES:]:
+        rows.append(f"  {describe((file, line))}, {function}")
+        source = linecache.getline(file, line).strip()
+        rows += [f"    {source}"] if source else []
     return "\n".join(rows)
