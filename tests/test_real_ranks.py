@@ -300,7 +300,13 @@ def test_a_module_that_was_edited_is_loaded_anew(tmp_path, monkeypatch):
 
 def test_auto_says_which_it_chose():
     run = tpviz.run(lambda comm: comm.world_size, ranks=2, backend="auto")
-    assert run.backend == ("nccl" if torch.cuda.device_count() >= 2 else "simulated")
+    gpus = torch.cuda.device_count()
+    assert run.backend == ("nccl" if gpus >= 2 else "simulated")
+    assert repr(run).startswith(
+        "Run on 2 ranks (nccl, as each rank has a GPU)"
+        if gpus >= 2
+        else f"Run on 2 ranks (simulated, as GPUs are fewer than ranks: {gpus})"
+    )
 
 
 def test_bad_backends():

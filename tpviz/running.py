@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from tpviz import simulated
-from tpviz.i18n import _, ngettext
+from tpviz.i18n import N_, _, ngettext
 from tpviz.trace import Trace
 
 BACKENDS = ("simulated", "gloo", "nccl", "auto")
+
+_NCCL, _GLOO = N_("nccl, as each rank has a GPU"), N_("gloo, as GPUs are fewer than ranks")
 
 
 @dataclass(frozen=True)
@@ -24,13 +26,16 @@ class Run:
     trace: Trace
     backend: str = "simulated"
     """What the ranks were: "simulated" ones, or processes that used "gloo" or "nccl"."""
+    why: str = ""
+    """Where "auto" chose the backend: why this one."""
 
     def __repr__(self) -> str:
         ranks, events = len(self.outputs), len(self.trace)
         number = ngettext("Run on {n} rank", "Run on {n} ranks", ranks).format(n=ranks)
+        backend = self.why or ("" if self.backend == "simulated" else self.backend)
         return ", ".join(
             [
-                number if self.backend == "simulated" else f"{number} ({self.backend})",
+                f"{number} ({backend})" if backend else number,
                 ngettext("{n} collective", "{n} collectives", events).format(n=events),
             ]
         )
@@ -47,7 +52,7 @@ def run(
 
     ``ranks`` is 2 if left out. ``backend`` says what the ranks are: "simulated" ones in this process; "gloo", processes
     on this machine's CPUs; "nccl", processes with a GPU each; "auto", "nccl" where there are that many GPUs, else
-    "simulated" (``Run.backend`` says which). Outputs of processes come back in the CPU's memory, and what the ranks
+    "simulated" (the ``Run`` says which, and why). Outputs of processes come back in the CPU's memory, and what the ranks
     print is shown with their number: rank 0's at once, the others' when the run is over.
 
     Where a launcher such as torchrun has started this process as one of several, the process *is* a rank of "gloo",
@@ -90,14 +95,18 @@ def _run_on_real_ranks(program: Callable[..., Any], ranks: int | None, backend: 
         if ranks not in (None, size):
             message = _("ranks={ranks}, but the launcher has started {size} processes: leave ranks out.")
             raise ValueError(message.format(ranks=ranks, size=size))
+        why = ""
         if backend == "auto":
-            backend = "nccl" if launched.gpus_suffice() else "gloo"
-        return Run(*launched.run_as_rank(program, args, backend), backend)
-    number, gpus = ranks or 2, torch.cuda.device_count()
+            backend, why = ("nccl", _NCCL) if launched.gpus_suffice() else ("gloo", _GLOO)
+        return Run(*launched.run_as_rank(program, args, backend), backend, _(why) if why else "")
+    number, gpus, why = ranks or 2, torch.cuda.device_count(), ""
     if backend == "auto":
         if gpus < number:
-            return run(program, number, "simulated", args)
-        backend = "nccl"
+            done = run(program, number, "simulated", args)
+            return Run(
+                done.outputs, done.trace, why=_("simulated, as GPUs are fewer than ranks: {gpus}").format(gpus=gpus)
+            )
+        backend, why = "nccl", _(_NCCL)
     if backend == "nccl" and gpus < number:
         message = _(
             "backend='nccl' gives each rank a GPU of its own: {ranks} ranks need {ranks}, and this machine has {gpus}."
@@ -106,7 +115,7 @@ def _run_on_real_ranks(program: Callable[..., Any], ranks: int | None, backend: 
         raise ValueError(message.format(ranks=number, gpus=gpus))
     from tpviz.processes import run_on_processes
 
-    return Run(*run_on_processes(program, args, number, backend), backend)
+    return Run(*run_on_processes(program, args, number, backend), backend, why)
 
 
 def shutdown() -> None:
