@@ -52,7 +52,7 @@ def run(
 
     ``ranks`` is 2 if left out. ``backend`` says what the ranks are: "simulated" ones in this process; "gloo", processes
     on this machine's CPUs; "nccl", processes with a GPU each; "auto", "nccl" where there are that many GPUs, else
-    "simulated" (the ``Run`` says which, and why). Outputs of processes come back in the CPU's memory, and what the ranks
+    "simulated" (the ``Run`` says which, and why). Outputs of processes come back in the CPU's memory, and what ranks
     print is shown with their number: rank 0's at once, the others' when the run is over.
 
     Where a launcher such as torchrun has started this process as one of several, the process *is* a rank of "gloo",
