@@ -440,7 +440,7 @@ def _without(*names: str) -> Any:
 
 PLAN = PlanExercise(
     id="09-plan",
-    variable="plan",
+    variable="mended",
     answer=_right_plan,
     ask="a style for each module",
     hole='{"gate": ..., "up": ..., "down": ...}',
