@@ -185,7 +185,7 @@ class MeetingExercise(ProgramExercise):
 
 
 def step(comm, w, grad):
-    """w minus the mean gradient; w as it is, on all ranks, if any has an infinite one."""
+    """w minus the mean gradient; or w, on all ranks, if one's gradient is infinite."""
     mean = comm.all_reduce(grad, op="mean")  # hole
     return w - mean if torch.isfinite(mean).all() else w  # hole
 
