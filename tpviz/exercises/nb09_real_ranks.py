@@ -199,6 +199,11 @@ def _own_check(comm, w, grad):
     return w - mean if torch.isfinite(grad).all() else w
 
 
+def _rank_0s_check(comm, w, grad):
+    mean = comm.all_reduce(grad, op="mean")
+    return w - mean if torch.isfinite(comm.broadcast(grad)).all() else w
+
+
 def _zeros(comm, w, grad):
     return w - comm.all_reduce(torch.where(torch.isfinite(grad), grad, 0.0), op="mean")
 
@@ -246,6 +251,14 @@ STEP = MeetingExercise(
             N_(
                 "All ranks meet, and nobody looks at the result. Tried on {case}: {place} is {got}, and it should be "
                 "{expected}. After this step the model is lost on every rank."
+            ),
+        ),
+        Misconception(
+            "rank 0's",
+            _rank_0s_check,
+            N_(
+                "All decide alike, by rank 0's gradient. Tried on {case}: rank 0's gradient was finite, another's was "
+                "not, and {place} is {got} on all ranks. It should be {expected}."
             ),
         ),
         Misconception(
