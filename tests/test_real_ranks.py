@@ -4,6 +4,8 @@ import contextlib
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from hypothesis import HealthCheck, given, settings
 from test_mismatch import MISMATCHES
 from test_random_programs import DEPTH, OPERATORS, Program, programs, run_on_ranks  # noqa: F401
@@ -140,6 +142,17 @@ def test_layers_and_double_backward():
         return dx, x.grad, *(parameter.grad for parameter in [*column.parameters(), *row.parameters()])
 
     both(program)
+
+
+def test_what_a_functional_collective_returns_is_waited_for():
+    def program(comm):
+        big = functional.all_reduce(torch.ones(300, 400), "sum", dist.group.WORLD)
+        return {"big": big, "in a tuple": (functional.all_reduce(X * (comm.rank + 1), "sum", dist.group.WORLD),)}
+
+    for output in tpviz.run(program, ranks=2, backend="gloo").outputs:
+        assert type(output["big"]) is torch.Tensor
+        assert torch.equal(output["big"], torch.full((300, 400), 2.0))
+        assert torch.equal(output["in a tuple"][0], 3 * X)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

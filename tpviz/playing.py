@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 import torch
+from torch.utils._pytree import tree_map_only
 
 from tpviz import diagnosis
 from tpviz.captured import Captured
@@ -90,7 +92,7 @@ def _played(seat: Seat, task: Task) -> Outcome:
         captured.put(values)
         try:
             comm = seat.communicator(tuple(range(seat.world.size)))
-            output = detached(task.modes.call(program, comm, *args))
+            output = _arrived(detached(task.modes.call(program, comm, *args)))
         finally:
             captured.put(captured.originals)
     except Unmet as unmet:
@@ -105,6 +107,15 @@ def _played(seat: Seat, task: Task) -> Outcome:
         return Outcome("raised", seat.record, error=error, site=raising_site(error), frames=frames)
     seat.board.post("ended", _("has returned"))
     return Outcome("returned", seat.record, output)
+
+
+def _arrived(output: Any) -> Any:
+    """Return an output whose tensors are there: PyTorch's functional collectives, and DTensor, return before."""
+    functional: Any = sys.modules.get("torch.distributed._functional_collectives")
+    if functional is None:
+        return output
+    waiting = functional.AsyncCollectiveTensor
+    return tree_map_only(waiting, waiting.wait, output)
 
 
 def sendable(error: BaseException) -> BaseException:
