@@ -231,7 +231,7 @@ REDUCE_SCATTER = RingExercise(
 
 
 def ring_all_gather(comm, piece):
-    """All pieces, in rank order, on every rank; each rank sends to the next one only."""
+    """All pieces, in rank order; each rank sends to the next one only."""
     n, me = comm.world_size, comm.rank
     pieces = [piece] * n
     for step in range(n - 1):
