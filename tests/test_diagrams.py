@@ -242,6 +242,23 @@ def exchange(kind: str, ranks: int) -> Drawing:
     return diagrams.collective(run.trace[0], arrays, run)
 
 
+def ring_steps(comm: tpviz.Communicator) -> list[Tensor]:
+    """An AllReduce in a ring, in which rank r gives 10 r + 1, 10 r + 2, ...: what this rank holds after each step."""
+    n, me = comm.world_size, comm.rank
+    pieces = list(torch.arange(1.0, n + 1) + 10 * me)
+    held = [torch.stack(pieces)]
+    for step in range(2 * (n - 1)):
+        arrived = comm.sendrecv(pieces[(me - step - 1) % n], (me + 1) % n, (me - 1) % n)
+        into = (me - step - 2) % n
+        pieces[into] = pieces[into] + arrived if step < n - 1 else arrived
+        held.append(torch.stack(pieces))
+    return held
+
+
+def ring_run(ranks: int) -> tpviz.Run:
+    return tpviz.run(ring_steps, ranks)
+
+
 def notebook_figures(ranks: int) -> dict[str, Drawing]:
     column, row = column_run(ranks), row_run(ranks)
     figures = {
@@ -274,6 +291,8 @@ def notebook_figures(ranks: int) -> dict[str, Drawing]:
         "branches": diagrams.branches(3, range(ranks), range(ranks), -12, range(ranks), range(ranks), 60),
     }
     figures["modules"] = diagrams.modules(watched_pair(ranks))
+    if ranks > 1:
+        figures["ring"] = diagrams.ring(ring_run(ranks))
     if ranks % 2 == 0:
         figures["mesh"] = diagrams.mesh(tpviz.run(tp_and_dp, ranks), tp=2)
     return figures | {kind: exchange(kind, ranks) for kind in COLLECTIVES}
@@ -523,6 +542,45 @@ def test_two_cuts_name_the_output_and_say_who_has_nothing_to_do() -> None:
     assert figure.says("and need their rows of X, and the whole W")
     assert figure.says("4 ranks have nothing to do")
     assert figure.says("each rank computes 4 × 1 = 4 entries")
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_a_ring_shows_what_each_rank_holds_in_each_step(ranks: int) -> None:
+    run = ring_run(ranks)
+    figure = Figure(diagrams.ring(run))
+    for rank in range(ranks):
+        lane = _open_lane(figure, rank)
+        partial = [box for box in figure.boxes("partial", f"r{rank}") if lane.holds(box)]
+        whole = [box for box in figure.boxes("block", "neutral") if lane.holds(box)]
+        rows: dict[int, list[Box]] = {}
+        for box in sorted([*partial, *whole]):
+            rows.setdefault(box.y, []).append(box)
+        counts = [len(rows[y]) for y in sorted(rows)]
+        assert counts == [*range(ranks, 0, -1), *range(2, ranks + 1)]
+        for y, held in zip(sorted(rows), run.outputs[rank], strict=True):
+            shown = [figure.numbers(box)[0][0] for box in rows[y]]
+            assert [value for value in held.tolist() if value in shown] == shown
+        assert len(figure.numbers(lane)[-1]) == ranks == len([box for box in whole if box.y == max(rows)])
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_in_a_ring_a_partial_sum_says_how_many_shares_it_has(ranks: int) -> None:
+    figure = Figure(diagrams.ring(ring_run(ranks)))
+    counts = {number: len(figure.says(f"Σ {number}")) for number in range(1, ranks + 1)}
+    ones = ranks + sum(ranks - step - 1 for step in range(1, ranks - 1))  # on each rank, in all rows
+    assert counts == {1: ranks * ones, **dict.fromkeys(range(2, ranks), ranks), ranks: 0}
+    assert len(figure.boxes("hatch")) == sum(counts.values())
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_in_a_ring_each_step_is_a_group_that_says_its_bytes(ranks: int) -> None:
+    shown = diagrams.ring_stepper(ring_run(ranks))
+    groups = re.findall(r'<g data-step="(\d+)"', shown.drawing.svg)
+    assert groups == [str(number + 1) for number in range(2 * ranks - 1)]
+    assert len(shown.steps) == 2 * ranks - 1
+    assert all("4 bytes" in said for said in shown.steps[1:])
+    assert ["adds" in said for said in shown.steps[1:]] == [True] * (ranks - 1) + [False] * (ranks - 1)
+    assert shown.drawing == diagrams.ring(ring_run(ranks))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
@@ -1002,7 +1060,7 @@ def test_every_figure_is_described_in_one_sentence(figures: dict[str, Drawing]) 
     for name, drawing in figures.items():
         assert re.fullmatch(r"[A-Z][^.]*\.", drawing.alt), (name, drawing.alt)
         assert "{" not in drawing.alt, name
-        assert re.search(r"\d×\d|row \d|x = 3|mesh|map|plan", drawing.alt), (name, drawing.alt)
+        assert re.search(r"\d×\d|row \d|x = 3|mesh|map|plan|ring", drawing.alt), (name, drawing.alt)
         assert Figure(drawing).root.get("aria-label") == drawing.alt
 
 
@@ -1242,6 +1300,33 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], list[str]]] = {
         lambda: diagrams.mesh(tpviz.run(lambda comm: comm.all_reduce(X), 4), tp=2),
         ValueError,
         ["all_reduce", "0, 1, 2, 3"],
+    ),
+    "a ring with a collective in it": (
+        lambda: diagrams.ring(tpviz.run(lambda comm: [comm.all_reduce(torch.ones(2))], 2)),
+        ValueError,
+        ["all_reduce", "0, 1", "next one"],
+    ),
+    "a ring that returns its result only": (
+        lambda: diagrams.ring(tpviz.run(lambda comm: ring_steps(comm)[-1:], 3)),
+        ValueError,
+        ["rank 0", "5 tensors of 3 numbers"],
+    ),
+    "a ring in which nothing is taken up": (
+        lambda: diagrams.ring(tpviz.run(lambda comm: ring_steps(comm)[:1] * 5, 3)),
+        ValueError,
+        ["step 1", "0 pieces on rank 0"],
+    ),
+    "a ring in which something else is taken up": (
+        lambda: diagrams.ring(tpviz.run(lambda comm: [held * (k + 1) for k, held in enumerate(ring_steps(comm))], 2)),
+        ValueError,
+        ["step 1", "rank 0"],
+    ),
+    "a ring in which a rank is silent": (
+        lambda: diagrams.ring(
+            tpviz.run(lambda comm: comm.send(X, 1) if comm.rank == 0 else comm.recv(0) if comm.rank == 1 else X, 3)
+        ),
+        ValueError,
+        ["1, 0, 0", "once in each step"],
     ),
     "a broadcast of nobody's numbers": (
         lambda: diagrams.collective(tpviz.run(lambda comm: comm.broadcast(X), 2).trace[0], [X, X], [X + 1, X + 1]),

@@ -21,6 +21,7 @@ FACTORIES = (
     widgets.row_entry,
     widgets.work,
     widgets.collectives,
+    widgets.ring,
     widgets.contributions,
     widgets.paths,
     widgets.copies,

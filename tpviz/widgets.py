@@ -231,6 +231,37 @@ def collectives() -> Shell:
     )
 
 
+# A ring
+
+
+def _ring(comm: tpviz.Communicator) -> list[Tensor]:
+    """An AllReduce in a ring of as many numbers as there are ranks: what this rank holds after each step."""
+    n, me = comm.world_size, comm.rank
+    held = [10 * me + torch.arange(1, n + 1)]
+    for turn in range(2 * (n - 1)):
+        pieces = held[-1].clone()
+        out, into = (me - turn - 1) % n, (me - turn - 2) % n
+        arrived = comm.sendrecv(pieces[[out]], dst=(me + 1) % n, src=(me - 1) % n)
+        pieces[into] = pieces[into] + arrived if turn < n - 1 else arrived
+        held.append(pieces)
+    return held
+
+
+def compute_ring(ranks: int) -> tpviz.Run:
+    """Run the ring: 1 2, 11 12 on two ranks."""
+    return tpviz.run(_ring, ranks=ranks)
+
+
+def draw_ring(run: tpviz.Run) -> Drawing:
+    """All steps, below each other."""
+    return diagrams.ring(run)
+
+
+def ring() -> Shell:
+    """Choose the number of ranks: how does an AllReduce go round?"""
+    return Shell(compute_ring, draw_ring, {"ranks": _choice(_("ranks"), (2, 3, 4, 8), 4)})
+
+
 # Contributions to the gradient of the input
 
 

@@ -14,6 +14,7 @@ from tpviz.diagrams.meshes import mesh
 from tpviz.diagrams.modules import modules
 from tpviz.diagrams.planes import addends_map
 from tpviz.diagrams.products import column_parallel, matmul, row_parallel
+from tpviz.diagrams.ring import ring, ring_stepper
 from tpviz.diagrams.routes import layout_path
 from tpviz.diagrams.side_by_side import matrices, matrix
 
@@ -36,6 +37,8 @@ __all__ = [
     "matrix",
     "mesh",
     "modules",
+    "ring",
+    "ring_stepper",
     "row_parallel",
     "stepper",
     "summation",

@@ -1,0 +1,256 @@
+"""The exercises of A2 and B: what learners write, right and wrong, and that the answers speak true."""
+
+import pytest
+import torch
+
+import tpviz
+from tpviz import exercises
+from tpviz.exercises import nbA2_ring
+
+
+@pytest.fixture(autouse=True)
+def no_earlier_answers():
+    exercises._wrong_answers.clear()
+
+
+def said_right(name, answer):
+    feedback = exercises.check(name, answer)
+    assert feedback.status == "right", feedback.text
+    return feedback.sentences[1:]
+
+
+def said_wrong(name, answer):
+    feedback = exercises.check(name, answer)
+    assert feedback.status == "wrong", feedback.text
+    return feedback.misconception, feedback.text
+
+
+# A2
+
+
+def in_a_ring(step_total, way=1):
+    """A ring reduce-scatter with its own step."""
+
+    def program(comm, x):
+        n, me = comm.world_size, comm.rank
+        pieces = list(x.chunk(n))
+        for step in range(n - 1):
+            out, into = (me - step - 1) % n, (me - step - 2) % n
+            arrived = comm.sendrecv(pieces[out], dst=(me + way) % n, src=(me - way) % n)
+            pieces[into] = step_total(pieces[into], arrived)
+        return pieces[me]
+
+    return program
+
+
+def sends_and_receives(comm, x):
+    """Even ranks send first, odd ones receive first; on an odd number the last waits its turn."""
+    n, me = comm.world_size, comm.rank
+    pieces = list(x.chunk(n))
+    for step in range(n - 1):
+        out, into = (me - step - 1) % n, (me - step - 2) % n
+        if me == 0:
+            arrived = comm.recv((me - 1) % n)
+            comm.send(pieces[out], (me + 1) % n)
+        else:
+            comm.send(pieces[out], (me + 1) % n)
+            arrived = comm.recv((me - 1) % n)
+        pieces[into] = arrived + pieces[into]
+    return pieces[me]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        in_a_ring(lambda own, arrived: arrived + own),
+        in_a_ring(lambda own, arrived: own.clone().add_(arrived)),
+        in_a_ring(lambda own, arrived: torch.stack([own, arrived]).sum(0)),
+        sends_and_receives,
+    ],
+)
+def test_a_ring_reduce_scatter(program):
+    assert said_right("A2-reduce-scatter", program) == ()
+
+
+def built_in(comm, x):
+    return comm.reduce_scatter(x)
+
+
+def in_three_messages(comm, x):
+    """Each rank sends to each other one what that one needs: as many bytes as a ring, and not to neighbours."""
+    n, me = comm.world_size, comm.rank
+    pieces = x.chunk(n)
+    total = pieces[me]
+    for k in range(1, n):
+        total = total + comm.sendrecv(pieces[(me + k) % n], dst=(me + k) % n, src=(me - k) % n)
+    return total
+
+
+def whole_arrays_round(comm, x):
+    n, me = comm.world_size, comm.rank
+    total = arrived = x
+    for _step in range(n - 1):
+        arrived = comm.sendrecv(arrived, dst=(me + 1) % n, src=(me - 1) % n)
+        total = total + arrived
+    return total.chunk(n)[me]
+
+
+def everything_at_once(comm, x):
+    n, me = comm.world_size, comm.rank
+    pieces = list(x.chunk(n))
+    for step in range(n - 1):
+        into = (me - step - 2) % n
+        pieces[into] = pieces[into] + comm.sendrecv(x, dst=(me + 1) % n, src=(me - 1) % n)
+    return pieces[me]
+
+
+def exchanged(comm, x):
+    n, me = comm.world_size, comm.rank
+    pieces = list(x.chunk(n))
+    for step in range(n - 1):
+        out, into = (me - step - 1) % n, (me - step - 2) % n
+        pieces[into] = pieces[out] + comm.sendrecv(pieces[into], dst=(me + 1) % n, src=(me - 1) % n)
+    return pieces[me]
+
+
+def doubled(comm, x):
+    n, me = comm.world_size, comm.rank
+    pieces = list(x.chunk(n))
+    for step in range(n - 1):
+        out, into = (me - step - 1) % n, (me - step - 2) % n
+        pieces[into] = pieces[out] + comm.sendrecv(pieces[out], dst=(me + 1) % n, src=(me - 1) % n)
+    return pieces[me]
+
+
+def all_reduced(comm, x):
+    n, me = comm.world_size, comm.rank
+    pieces = list(x.chunk(n))
+    for step in range(n - 1):
+        pieces[(me - step - 2) % n] = comm.all_reduce(x).chunk(n)[(me - step - 2) % n]
+    return pieces[me]
+
+
+@pytest.mark.parametrize(
+    ("program", "misconception", "said"),
+    [
+        (in_a_ring(lambda own, arrived: arrived), "not added", "took the place"),
+        (in_a_ring(lambda own, arrived: own + arrived, way=-1), "the other way", "the rank before"),
+        (exchanged, "indices exchanged", "about to be added to"),
+        (doubled, "its own share doubled", "the piece that you sent"),
+        (everything_at_once, "the whole array", "You sent the whole array"),
+        (all_reduced, "AllReduce", "Here you build it"),
+        (built_in, None, "they came by reduce_scatter"),
+        (in_three_messages, None, "another than the next one"),
+        (whole_arrays_round, None, "one rank sends 48 bytes, and 16 will do"),
+        (lambda comm, x: x.chunk(comm.world_size)[comm.rank], None, "position 0 is 1; it should be 33"),
+        (lambda comm, x: comm.all_reduce(x), None, "shape (3,); it should be (1,)"),
+        (lambda comm, x: comm.send(x, comm.rank), None, "your code ended in"),
+        (lambda comm, x: comm.recv((comm.rank + 1) % comm.world_size), None, "CollectiveMismatch"),
+        (lambda comm, x: None, None, "is None"),
+        (lambda comm: None, None, "TypeError"),
+        (torch.ones(3), None, "needs the function itself"),
+    ],
+)
+def test_no_ring_reduce_scatter(program, misconception, said):
+    name, text = said_wrong("A2-reduce-scatter", program)
+    assert (name, said in text) == (misconception, True), text
+
+
+def gathered_with(indices):
+    def program(comm, piece):
+        n, me = comm.world_size, comm.rank
+        pieces = [piece] * n
+        for step in range(n - 1):
+            out, into = indices(me, step, n)
+            pieces[into] = comm.sendrecv(pieces[out], dst=(me + 1) % n, src=(me - 1) % n)
+        return torch.cat(pieces)
+
+    return program
+
+
+def last_arrived(comm, piece):
+    n, me = comm.world_size, comm.rank
+    pieces, out = {me: piece}, piece
+    for step in range(1, n):
+        out = pieces[(me - step) % n] = comm.sendrecv(out, dst=(me + 1) % n, src=(me - 1) % n)
+    return torch.cat([pieces[rank] for rank in range(n)])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        gathered_with(lambda me, step, n: (me - step, me - step - 1)),  # Python counts from the end
+        gathered_with(lambda me, step, n: ((me + n - step) % n, (me + n - 1 - step) % n)),
+        last_arrived,
+    ],
+)
+def test_a_ring_all_gather(program):
+    assert said_right("A2-all-gather", program) == ()
+
+
+@pytest.mark.parametrize(
+    ("program", "misconception", "said"),
+    [
+        (gathered_with(lambda me, step, n: (me, (me - step - 1) % n)), "own each time", "over and over"),
+        (gathered_with(lambda me, step, n: ((me - step) % n,) * 2), "put where it was sent from", "one place before"),
+        (
+            gathered_with(lambda me, step, n: ((me - step - 1) % n, (me - step - 2) % n)),
+            "the reduce-scatter's",
+            "of the first half",
+        ),
+        (gathered_with(lambda me, step, n: ((me + step) % n, (me + step + 1) % n)), "the other way", "count upwards"),
+        (gathered_with(lambda me, step, n: (me + step, me + step + 1)), None, "IndexError"),
+        (lambda comm, piece: comm.all_gather(piece), None, "they came by all_gather"),
+        (lambda comm, piece: piece, None, "shape (2,); it should be (6,)"),
+    ],
+)
+def test_no_ring_all_gather(program, misconception, said):
+    name, text = said_wrong("A2-all-gather", program)
+    assert (name, said in text) == (misconception, True), text
+
+
+def test_the_two_halves_make_an_all_reduce():
+    def both(comm, x):
+        return nbA2_ring.ring_all_gather(comm, nbA2_ring.ring_reduce_scatter(comm, x + comm.rank))
+
+    x = torch.arange(8)
+    for ranks in (2, 4, 8):
+        run = tpviz.run(both, ranks=ranks, args=(x,))
+        whole = tpviz.run(lambda comm: comm.all_reduce(x + comm.rank), ranks=ranks)
+        assert all(torch.equal(a, b) for a, b in zip(run.outputs, whole.outputs, strict=True))
+        assert set(nbA2_ring.sent_bytes(run.trace).values()) == {whole.trace[0].wire_bytes}
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("A2-predict", " A third more"),
+        ("A2-bytes", (5600, 1400)),
+        ("A2-bytes", [5600.0, 1400]),
+        ("A2-bytes", torch.tensor([5600, 1400])),
+    ],
+)
+def test_the_same_value_in_another_form_is_right(name, answer):
+    assert said_right(name, answer) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "misconception", "said"),
+    [
+        ("A2-predict", "100 times as much", "100 times", "adds before passing on"),
+        ("A2-predict", "twice as much", "twice", "at most"),
+        ("A2-predict", "the same", "the same", "Nearly"),
+        ("A2-predict", "half", None, "“half” is not one of the choices"),
+        ("A2-predict", 4, None, "One of these words is needed"),
+        ("A2-bytes", [6400, 1400], "itself too", "nothing to itself"),
+        ("A2-bytes", [5600, 700], "one half", "one half"),
+        ("A2-bytes", [5600, 1600], "a step too many", "7 steps"),
+        ("A2-bytes", [5600, 11200], "whole arrays", "an eighth"),
+        ("A2-bytes", [800, 1400], "once", "one other rank"),
+        ("A2-bytes", [1400, 5600], None, "It is not [1400, 5600]."),
+        ("A2-bytes", 5600, None, "An answer of the form […, …] is needed."),
+    ],
+)
+def test_what_is_said_of_a_value(name, answer, misconception, said):
+    found, text = said_wrong(name, answer)
+    assert (found, said in text) == (misconception, True), text
