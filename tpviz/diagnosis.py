@@ -27,8 +27,8 @@ def mismatch(stands: Stands, ranks: Sequence[int], calls: Sequence[Call], differ
         _("the ranks met in one collective but do not agree on {difference}:").format(difference=difference),
         {**stands, **{number: _calling(call) for number, call in zip(ranks, calls, strict=True)}},
         _(
-            "Every rank of a group must call the same collective with the same options; real ranks would hang here, or"
-            " return wrong numbers."
+            "Every rank of a group must call the same collective with the same options; without this check, real"
+            " ranks would hang here or return wrong numbers."
         ),
     )
 

@@ -74,7 +74,7 @@ def _rank_error(rank: int, outcomes: Sequence[Outcome]) -> RankError:
     outcome = outcomes[rank]
     what = outcome.words if outcome.error is None else diagnosis.raised(outcome.error)
     message = _("rank {rank}: {error}").format(rank=rank, error=what)
-    stands = {number: _stand(other) for number, other in enumerate(outcomes)}
+    stands = {number: _stand(other) for number, other in enumerate(outcomes) if other.error or number != rank}
     waited = any(other.kind in ("lost", "unmet") for other in outcomes)
     error = (AbandonedByRank if waited else RankError)(message + diagnosis.lines("", stands), rank)
     error.__cause__ = outcome.error
