@@ -3,7 +3,7 @@
 
 import tpviz
 from tpviz import widgets
-from tpviz.exercises.inputs import W, integers
+from tpviz.exercises.inputs import integers
 from tpviz.exercises.nb06_two_layers import TrafficExercise
 from tpviz.exercises.pattern import Case, Misconception, ValueExercise
 from tpviz.i18n import N_, _
@@ -108,8 +108,8 @@ KEPT = ValueExercise(
 def zero_step(comm, w, mi, g):
     """The new weight, whole, from this rank's rows of the momentum and its gradient."""
     gi = comm.reduce_scatter(g, dim=0, phase="gradients")  # hole
-    mi = mi + gi
-    wi = tpviz.shard(w, 0, comm) - mi
+    mi = mi + gi  # hole
+    wi = tpviz.shard(w, 0, comm) - mi  # hole
     return comm.all_gather(wi, dim=0)  # hole
 
 
@@ -125,7 +125,7 @@ def _case(rows: int, columns: int, ranks: int) -> Case:
 
 
 def _cases() -> list[Case]:
-    return [_case(*W.shape, ranks=2), _case(*W.shape, ranks=4), _case(6, 2, ranks=3), _case(4, 4, ranks=4)]
+    return [_case(4, 8, ranks=2), _case(4, 8, ranks=4), _case(6, 2, ranks=3), _case(4, 4, ranks=4)]
 
 
 def _with(scatter, gather):
@@ -162,7 +162,8 @@ STEP = TrafficExercise(
     hint_sentences=(
         N_("`g` is this rank's gradient of its own samples, for all rows of W. Which rows does it need the sum of?"),
         N_("Add over the ranks, and let each keep its rows: one collective does both."),
-        N_("In the end each rank has new rows `wi`, and everybody needs all of them, below each other: dim 0."),
+        N_("Its rows of W: `tpviz.shard(w, 0, comm)`. From them it takes the new momentum, `mi` plus its gradient."),
+        N_("In the end each rank has its new rows, and everybody needs all of them, below each other: dim 0."),
     ),
     misconceptions=(
         Misconception(
