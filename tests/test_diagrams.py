@@ -259,6 +259,21 @@ def ring_run(ranks: int) -> tpviz.Run:
     return tpviz.run(ring_steps, ranks)
 
 
+KEPT = {"W": W, "dW": 2 * W, "M": W - 1}
+
+
+def kept_run(stage: int, ranks: int) -> tpviz.Run:
+    """What ranks keep at a stage of ZeRO: the gradient of stage 1 is a share of the sum."""
+
+    def program(comm: tpviz.Communicator) -> dict[str, Tensor]:
+        cut = {name: whole if stage < k else tpviz.shard(whole, 0, comm)
+               for (name, whole), k in zip(KEPT.items(), (3, 2, 1), strict=True)}  # fmt: skip
+        share = 2 * W - comm.rank if comm.rank else 2 * W + sum(range(comm.world_size)) - 2 * W * (comm.world_size - 1)
+        return cut | ({"dW": share} if stage == 1 and comm.world_size > 1 else {})
+
+    return tpviz.run(program, ranks)
+
+
 def notebook_figures(ranks: int) -> dict[str, Drawing]:
     column, row = column_run(ranks), row_run(ranks)
     figures = {
@@ -293,6 +308,8 @@ def notebook_figures(ranks: int) -> dict[str, Drawing]:
     figures["modules"] = diagrams.modules(watched_pair(ranks))
     if ranks > 1:
         figures["ring"] = diagrams.ring(ring_run(ranks))
+    if ranks < 8:
+        figures |= {f"kept {stage}": diagrams.kept(kept_run(stage, ranks), KEPT) for stage in range(4)}
     if ranks % 2 == 0:
         figures["mesh"] = diagrams.mesh(tpviz.run(tp_and_dp, ranks), tp=2)
     return figures | {kind: exchange(kind, ranks) for kind in COLLECTIVES}
@@ -542,6 +559,27 @@ def test_two_cuts_name_the_output_and_say_who_has_nothing_to_do() -> None:
     assert figure.says("and need their rows of X, and the whole W")
     assert figure.says("4 ranks have nothing to do")
     assert figure.says("each rank computes 4 × 1 = 4 entries")
+
+
+@pytest.mark.parametrize("stage", range(4))
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_a_rank_keeps_stands_in_its_place_with_its_bytes(stage: int, ranks: int) -> None:
+    run = kept_run(stage, ranks)
+    figure = Figure(diagrams.kept(run, KEPT))
+    total = sum(tensor.nbytes for tensor in run.outputs[0].values())
+    assert len(figure.says(f"{total} bytes")) >= ranks
+    assert len(figure.boxes("hatch")) == (ranks if stage == 1 else 0)
+    assert len(figure.says(f"Σ 1 of {ranks}")) == (stage == 1)
+    for rank in range(ranks):
+        lane = _open_lane(figure, rank)
+        own = [box for box in figure.boxes("block", f"r{rank}") if lane.holds(box)]
+        outlines = [box for box in figure.boxes("absent") if lane.holds(box)]
+        cut = {0: 0, 1: 1, 2: 2, 3: 3}[stage]
+        assert len(own) == len(outlines) == cut
+        for block, outline in zip(sorted(own), sorted(outlines), strict=True):
+            assert block.height * ranks == outline.height
+            assert block.y == outline.y + rank * block.height
+        assert len([box for box in figure.boxes("block", "neutral") if lane.holds(box)]) == 3 - cut - (stage == 1)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -1300,6 +1338,16 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], list[str]]] = {
         lambda: diagrams.mesh(tpviz.run(lambda comm: comm.all_reduce(X), 4), tp=2),
         ValueError,
         ["all_reduce", "0, 1, 2, 3"],
+    ),
+    "something kept that is not the whole": (
+        lambda: diagrams.kept(kept_run(0, 2), KEPT | {"M": W + 5}),
+        ValueError,
+        ["M", "no shards"],
+    ),
+    "something that nobody keeps": (
+        lambda: diagrams.kept(kept_run(0, 2), KEPT | {"V": W}),
+        ValueError,
+        ["V", "dict"],
     ),
     "a ring with a collective in it": (
         lambda: diagrams.ring(tpviz.run(lambda comm: [comm.all_reduce(torch.ones(2))], 2)),

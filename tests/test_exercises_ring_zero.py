@@ -221,6 +221,66 @@ def test_the_two_halves_make_an_all_reduce():
         assert set(nbA2_ring.sent_bytes(run.trace).values()) == {whole.trace[0].wire_bytes}
 
 
+# B
+
+
+def rows_of(comm, g):
+    return comm.reduce_scatter(g, dim=0)
+
+
+def joined(comm, wi):
+    return comm.all_gather(wi, dim=0)
+
+
+def a_step(scatter=rows_of, gather=joined):
+    return lambda comm, w, mi, g: gather(comm, tpviz.shard(w, 0, comm) - (mi + scatter(comm, g)))
+
+
+def from_pieces(comm, g):
+    """Each piece to the rank that it belongs to, and added there: an all-to-all."""
+    mine = comm.all_to_all(g, split_dim=0, concat_dim=1)
+    return sum(mine.chunk(comm.world_size, dim=1))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        a_step(),
+        a_step(scatter=from_pieces),
+        lambda comm, w, mi, g: w - comm.all_gather(mi + comm.reduce_scatter(g), dim=0),
+    ],
+)
+def test_a_step_of_zero(step):
+    assert said_right("B-step", step) == ()
+
+
+def gathered_gradients(comm, g):
+    return tpviz.shard(sum(comm.all_gather(g, dim=0).chunk(comm.world_size)), 0, comm)
+
+
+@pytest.mark.parametrize(
+    ("step", "misconception", "said"),
+    [
+        (a_step(lambda comm, g: tpviz.shard(comm.all_reduce(g), 0, comm)), "AllReduce, then cut", "192 bytes, and 128"),
+        (a_step(lambda comm, g: tpviz.shard(g, 0, comm)), "no sum", "have no say"),
+        (a_step(lambda comm, g: comm.reduce_scatter(g, op="mean")), "the mean", "gradients add"),
+        (a_step(gather=lambda comm, wi: wi), "not gathered", "2×8, and the others"),
+        (a_step(gather=lambda comm, wi: comm.all_reduce(wi)), "new rows added", "different rows"),
+        (a_step(gather=lambda comm, wi: comm.all_gather(wi)), "gathered beside each other", "along dim 0"),
+        (a_step(gathered_gradients), None, "The weight is right."),
+        (lambda comm, w, mi, g: w, None, "it should be"),
+        (lambda comm, w, mi, g: w - mi, None, "your code ended in"),
+        (lambda comm, w, mi, g: (w, mi), None, "a tuple of 2"),
+        (lambda comm, w, mi, g: comm.broadcast(g, src=9), None, "your code ended in"),
+        (lambda comm, w: w, None, "TypeError"),
+        (3, None, "needs the function itself"),
+    ],
+)
+def test_no_step_of_zero(step, misconception, said):
+    name, text = said_wrong("B-step", step)
+    assert (name, said in text) == (misconception, True), text
+
+
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
@@ -228,6 +288,8 @@ def test_the_two_halves_make_an_all_reduce():
         ("A2-bytes", (5600, 1400)),
         ("A2-bytes", [5600.0, 1400]),
         ("A2-bytes", torch.tensor([5600, 1400])),
+        ("B-sent", (192, 192.0, 288)),
+        ("B-kept", torch.tensor([384, 288, 192, 96])),
     ],
 )
 def test_the_same_value_in_another_form_is_right(name, answer):
@@ -249,6 +311,17 @@ def test_the_same_value_in_another_form_is_right(name, answer):
         ("A2-bytes", [800, 1400], "once", "one other rank"),
         ("A2-bytes", [1400, 5600], None, "It is not [1400, 5600]."),
         ("A2-bytes", 5600, None, "An answer of the form […, …] is needed."),
+        ("B-sent", [192, 96, 288], "one half for ZeRO-2", "gathering them costs"),
+        ("B-sent", [192, 192, 192], "all alike", "Three halves"),
+        ("B-sent", [192, 96, 96], "ZeRO saves bytes sent", "saves memory"),
+        ("B-sent", [128, 256, 384], "payloads", "These are payloads"),
+        ("B-sent", [1, 2, 3], None, "It is not [1, 2, 3]."),
+        ("B-sent", "more", None, "An answer of the form […, …, …] is needed."),
+        ("B-kept", [384, 320, 256, 192], "two ranks", "for 2 ranks"),
+        ("B-kept", [384, 288, 192, 192], "the weight stays whole", "for a moment"),
+        ("B-kept", (384, 96, 96, 96), "all cut at once", "Stage 1 cuts M alone"),
+        ("B-kept", [288, 192, 96, 96], "counted from 0", "one stage ahead"),
+        ("B-kept", [384], None, "An answer of the form […, …, …, …] is needed."),
     ],
 )
 def test_what_is_said_of_a_value(name, answer, misconception, said):

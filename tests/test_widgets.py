@@ -27,6 +27,7 @@ FACTORIES = (
     widgets.copies,
     widgets.both_layers,
     widgets.mesh,
+    widgets.zero,
     widgets.addends,
     widgets.layer_times,
     widgets.speed_map,
@@ -270,6 +271,34 @@ def test_mesh(ranks, tp):
     assert {event.ranks for event in run.trace if event.phase == "gradients"} == {
         tuple(range(first, ranks, tp)) for first in range(tp)
     }
+
+
+@pytest.mark.parametrize(("stage", "ranks"), list(itertools.product(range(4), (2, 4))))
+def test_zero(stage, ranks):
+    run = widgets.compute_zero(stage, ranks)
+    gradient = X4.T @ (X4 @ W - dY4)
+    for rank, kept in enumerate(run.outputs):
+        rows = [None if stage < first else rank for first in (3, 2, 1)]
+        for (name, whole), row in zip((("W", W - gradient), ("dW", gradient), ("M", gradient)), rows, strict=True):
+            if (name, stage) != ("dW", 1):
+                assert torch.equal(kept[name], whole if row is None else whole.chunk(ranks)[row])
+    if stage == 1:
+        assert torch.equal(sum(kept["dW"] for kept in run.outputs), gradient)
+    total = sum(tensor.nbytes for tensor in run.outputs[0].values())
+    assert total == W.nbytes * (3 - stage + stage / ranks)
+    assert f"in all {total} bytes." in widgets.draw_zero(run).alt
+    kinds = [event.kind for event in run.trace]
+    scattered = ["reduce_scatter", "all_gather"]
+    assert kinds == [["all_reduce"], scattered, scattered, ["all_gather", "all_gather", "reduce_scatter"]][stage]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_ring(ranks):
+    run = widgets.compute_ring(ranks)
+    start = [torch.arange(1, ranks + 1) + 10 * rank for rank in range(ranks)]
+    assert [held[0].tolist() for held in run.outputs] == [each.tolist() for each in start]
+    assert all(torch.equal(held[-1], sum(start)) for held in run.outputs)
+    assert len(run.trace) == 2 * (ranks - 1) * ranks
 
 
 def test_addends():

@@ -465,6 +465,46 @@ def mesh() -> Shell:
     )
 
 
+# DDP and the stages of ZeRO
+
+
+def _sharded_step(comm: tpviz.Communicator, stage: int) -> dict[str, Tensor]:
+    """A step of momentum SGD on the running example's rows: what this rank keeps after it."""
+    x, upstream = tpviz.shard(X4, 0, comm), tpviz.shard(dY4, 0, comm)
+    w = comm.all_gather(tpviz.shard(W, 0, comm), dim=0, phase="forward") if stage == 3 else W
+    own = x.T @ (x @ w - upstream)
+    if stage == 0:
+        gradient = comm.all_reduce(own, phase="gradients")
+        momentum = gradient.clone()
+        return {"W": W - momentum, "dW": gradient, "M": momentum}
+    if stage == 3:
+        comm.all_gather(tpviz.shard(W, 0, comm), dim=0, phase="backward")
+    rows = comm.reduce_scatter(own, dim=0, phase="gradients")
+    momentum = rows.clone()
+    updated = tpviz.shard(W, 0, comm) - momentum
+    weight = updated if stage == 3 else comm.all_gather(updated, dim=0)
+    return {"W": weight, "dW": own if stage == 1 else rows, "M": momentum}
+
+
+def compute_zero(stage: int, ranks: int) -> tpviz.Run:
+    """Run one training step of the layer on 4 rows: stage 0 is DDP."""
+    return tpviz.run(_sharded_step, ranks=ranks, args=(stage,))
+
+
+def draw_zero(run: tpviz.Run) -> Drawing:
+    """What each rank keeps of the weight, its gradient and the momentum."""
+    gradient = X4.T @ (X4 @ W - dY4)
+    return diagrams.kept(run, {"W": W - gradient, "dW": gradient, "M": gradient})
+
+
+def zero() -> Shell:
+    """Choose a stage of ZeRO and the number of ranks: what does each rank keep?"""
+    stages = [(_("DDP"), 0), *((f"ZeRO-{stage}", stage) for stage in (1, 2, 3))]
+    return Shell(
+        compute_zero, draw_zero, {"stage": _choice(_("stage"), stages, 1), "ranks": _choice(_("ranks"), (2, 4), 2)}
+    )
+
+
 # A function of partial sums
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -9,6 +9,7 @@ from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.exchange import collective
 from tpviz.diagrams.inner import inner_product
 from tpviz.diagrams.journey import backward_pair, journey, stepper
+from tpviz.diagrams.keeping import kept
 from tpviz.diagrams.merging import concatenation, summation
 from tpviz.diagrams.meshes import mesh
 from tpviz.diagrams.modules import modules
@@ -31,6 +32,7 @@ __all__ = [
     "dense_backward",
     "inner_product",
     "journey",
+    "kept",
     "layout_path",
     "matmul",
     "matrices",
