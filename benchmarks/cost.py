@@ -18,7 +18,7 @@ import numpy as np
 import tpviz
 from tpviz.costs import Link
 from tpviz.machines import DGX_A100
-from tpviz.measuring import ROUNDS, Size, measure_with, predict
+from tpviz.measuring import Size, measure_with, predict
 from tpviz.steps import step
 from tpviz.strategies import Strategy
 from tpviz.transformers import Transformer
@@ -27,6 +27,8 @@ BOUND = 50.0
 ROUNDS = 30
 POINTS = 200
 GOAL = 0.15
+MEASURED_SECONDS = 40.0
+"""Of which the steps that are held out take more than half."""
 RANKS = 2
 HELD_OUT = [
     Size(3, 4, 8),
@@ -86,7 +88,7 @@ def errors_here(backend: str) -> None:
     """Measure this machine, and print what the model predicts of other sizes beside what they take."""
     factor = LARGER_ON_GPUS if backend == "nccl" else 1
     sizes = [Size(*(factor * side for side in size)) for size in HELD_OUT]
-    measured, times = measure_with(sizes, RANKS, backend, ROUNDS)
+    measured, times = measure_with(sizes, RANKS, backend, MEASURED_SECONDS)
     tpviz.shutdown()
     print(f"\n{RANKS} ranks, {backend}, {str(measured.machine.dtype)[6:]}; fitted to operators and AllReduces:")
     print(measured.table())

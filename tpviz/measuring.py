@@ -21,15 +21,15 @@ from tpviz.i18n import N_, _
 from tpviz.machines import Machine, group_seconds
 from tpviz.matmuls import matmul_seconds
 from tpviz.operators import copy_to_region, reduce_from_region
-from tpviz.progress import Report, parts
+from tpviz.progress import Report, rounds
 from tpviz.running import run
 from tpviz.steps import Phase
 from tpviz.tables import Table, size_text, three
 
-ROUNDS = 8
-"""How often everything is timed, in turn, so that a busy moment of the machine meets all alike."""
+SECONDS = 14.0
+"""So long rounds follow each other, in each of which everything is timed: so a busy moment meets all alike."""
 _BURST_SECONDS, _FEWEST, _MOST = 0.01, 5, 20
-"""In each round as often as fits in so many seconds, and at least and at most so often."""
+"""In each round each is timed as often as fits in so many seconds, and at least and at most so often."""
 
 MATMULS, ELEMENTWISE = 6, 2
 """Operators of a step: each of two matmuls forward is two backward, and ReLU has a backward."""
@@ -58,9 +58,9 @@ class Timed(NamedTuple):
 
 TINY = Size(2, 4, 4)
 """The one step that is timed to be fitted to: it takes what its operators cost beside their work."""
-_WORK = (0, 8, 64)
-"""How many matmuls of _SIDE×_SIDE come before an AllReduce; in a step ranks compute before they meet."""
-_SIDE = 128
+_WORK = (0, 1, 6)
+"""How many matmuls of these sizes come before an AllReduce; in a step ranks compute before they meet."""
+_BEFORE = (128, 512, 512)
 
 
 def _cubes(*sides: int) -> tuple[tuple[int, int, int], ...]:
@@ -130,17 +130,17 @@ Job = Callable[[], Any]
 Times = dict[Key, float]
 
 
-def measure(ranks: int = 2, backend: str = "gloo", rounds: int = ROUNDS, progress: Report | None = None) -> Measured:
-    """Time operators and AllReduces on ``ranks`` ranks and fit the model; 8 rounds take 15 s on 2 cores.
+def measure(ranks: int = 2, backend: str = "gloo", seconds: float = SECONDS, progress: Report | None = None) -> Measured:
+    """Time operators and AllReduces on ``ranks`` ranks for ``seconds`` and fit the model.
 
-    ``backend`` is "gloo" or "nccl". ``progress(done, rounds)`` is called after each round; without it a notebook shows
+    ``backend`` is "gloo" or "nccl". ``progress(seconds, of)`` is called after each round; without it a notebook shows
     a bar. A time is the lower quartile of all rounds: what else the machine does only ever adds to a time.
     """
-    return measure_with([], ranks, backend, rounds, progress)[0]
+    return measure_with([], ranks, backend, seconds, progress)[0]
 
 
 def measure_with(
-    sizes: Sequence[Size], ranks: int = 2, backend: str = "gloo", rounds: int = ROUNDS, progress: Report | None = None
+    sizes: Sequence[Size], ranks: int = 2, backend: str = "gloo", seconds: float = SECONDS, progress: Report | None = None
 ) -> tuple[Measured, dict[tuple[Size, int], float]]:
     """Measure, and time steps of ``sizes`` in the same rounds; what is fitted knows nothing of these.
 
@@ -152,20 +152,20 @@ def measure_with(
     if ranks < 2:
         raise ValueError(_("ranks={ranks}: expected 2 or more, since one rank sends nothing.").format(ranks=ranks))
     sizes = [_checked(Size(*size), ranks) for size in sizes]
-    times, noise = _timed(_everything, ranks, backend, rounds, progress, (TIMED[backend], sizes))
+    times, noise = _timed(_everything, ranks, backend, seconds, progress, (TIMED[backend], sizes))
     steps = {(size, count): times["step", size, count] for size in sizes for count in (1, ranks)}
     return _fitted(times, noise, ranks, backend), steps
 
 
 def time_steps(
-    sizes: Sequence[Size], ranks: int = 2, backend: str = "gloo", rounds: int = 3, progress: Report | None = None
+    sizes: Sequence[Size], ranks: int = 2, backend: str = "gloo", seconds: float = 3.0, progress: Report | None = None
 ) -> dict[tuple[Size, int], float]:
     """Return the seconds of a step, forward and backward, of each size: on one rank, and cut over ``ranks`` of them.
 
     For one rank, each computes the whole MLP by itself at the same time, on as many threads as it has in the other.
     """
     sizes = [_checked(Size(*size), ranks) for size in sizes]
-    times, _noise = _timed(_steps, ranks, backend, rounds, progress, (TIMED[backend].dtype, sizes))
+    times, _noise = _timed(_steps, ranks, backend, seconds, progress, (TIMED[backend].dtype, sizes))
     return {(size, count): times["step", size, count] for size in sizes for count in (1, ranks)}
 
 
@@ -203,20 +203,20 @@ def _timed(
     jobs: Callable[..., Iterator[tuple[Key, Job]]],
     ranks: int,
     backend: str,
-    rounds: int,
+    seconds: float,
     progress: Report | None,
     args: tuple[Any, ...],
 ) -> tuple[Times, float]:
     """Return each job's seconds, on the rank on which it takes longest, and how noisy they were."""
     taken: list[dict[Key, list[float]]] = [defaultdict(list) for _rank in range(ranks)]
-    for _round in parts(rounds, progress):
+    for _round in rounds(seconds, progress):
         for rank, times in enumerate(run(_burst, ranks, backend, (jobs, args)).outputs):
             for key, some in (times or {}).items():  # a launched process has its own rank's only
                 taken[rank][key] += some
     known = [times for times in taken if times]
-    seconds = {key: max(float(np.quantile(times[key], 0.25)) for times in known) for key in known[0]}
+    usual = {key: max(float(np.quantile(times[key], 0.25)) for times in known) for key in known[0]}
     busy = [float(np.median(some) / np.quantile(some, 0.25)) - 1 for times in known for some in times.values()]
-    return seconds, float(np.median(busy))
+    return usual, float(np.median(busy))
 
 
 def _burst(
@@ -258,11 +258,11 @@ def _everything(comm: Communicator, timed: Timed, sizes: Sequence[Size]) -> Iter
 
 
 def _work(comm: Communicator, count: int, dtype: torch.dtype) -> Job:
-    square = torch.randn(_SIDE, _SIDE, device=comm.device, dtype=dtype)
+    matmul = _matmul(comm, *_BEFORE, dtype)
 
     def work() -> None:
         for _time in range(count):
-            torch.mm(square, square)
+            matmul()
 
     return work
 

@@ -1,36 +1,43 @@
 """A progress bar that is gone when the work is done; outside of a notebook there is none (widgets)."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterator
 
-Report = Callable[[int, int], object]
-"""Is told how many parts of how many are done."""
+FEWEST = 2
+"""Rounds, however long they take."""
+
+Report = Callable[[float, float], object]
+"""Is told how many seconds of how many are over."""
 
 
-def parts(count: int, report: Report | None) -> Iterator[int]:
-    """Count to ``count`` and tell ``report``, or a bar in the notebook, after each part."""
-    if report is not None:
-        yield from _told(range(count), count, report)
-        return
-    if not _in_a_notebook():
-        yield from range(count)
+def rounds(seconds: float, report: Report | None) -> Iterator[int]:
+    """Count rounds until ``seconds`` are over, and tell ``report``, or a bar in the notebook, after each of them.
+
+    The bar clears the output of its cell when it goes.
+    """
+    if report is not None or not _in_a_notebook():
+        yield from _told(seconds, report)
         return
     from IPython.display import clear_output, display
-    from ipywidgets import IntProgress
+    from ipywidgets import FloatProgress
 
-    bar = IntProgress(0, 0, count)
+    bar = FloatProgress(min=0, max=seconds)
     display(bar)  # type: ignore[no-untyped-call]
     try:
-        yield from _told(range(count), count, lambda done, _count: setattr(bar, "value", done))
+        yield from _told(seconds, lambda spent, _seconds: setattr(bar, "value", spent))
     finally:
         bar.close()
         clear_output()  # type: ignore[no-untyped-call]
 
 
-def _told(numbers: Iterable[int], count: int, report: Report) -> Iterator[int]:
-    for number in numbers:
+def _told(seconds: float, report: Report | None) -> Iterator[int]:
+    start, spent, number = time.monotonic(), 0.0, 0
+    while spent < seconds or number < FEWEST:
         yield number
-        report(number + 1, count)
+        spent, number = time.monotonic() - start, number + 1
+        if report is not None:
+            report(min(spent, seconds), seconds)
 
 
 def _in_a_notebook() -> bool:
