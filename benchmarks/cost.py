@@ -88,6 +88,10 @@ def errors_here(backend: str) -> None:
     """Measure this machine, and print what the model predicts of other sizes beside what they take."""
     factor = LARGER_ON_GPUS if backend == "nccl" else 1
     sizes = [Size(*(factor * side for side in size)) for size in HELD_OUT]
+    if hasattr(os, "getloadavg"):
+        print(
+            f"\nload before the ranks start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, of which they need {RANKS}"
+        )
     measured, times = measure_with(sizes, RANKS, backend, MEASURED_SECONDS)
     tpviz.shutdown()
     print(f"\n{RANKS} ranks, {backend}, {str(measured.machine.dtype)[6:]}; fitted to operators and AllReduces:")

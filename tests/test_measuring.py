@@ -96,7 +96,10 @@ def test_real_ranks_are_measured():
         (lambda: measure(backend="simulated"), "expected one of 'gloo', 'nccl'"),
         (lambda: measure(ranks=1), "expected 2 or more"),
         (lambda: predict(MADE_UP, Size(3, 4, 8), 4), "expected 1 or 2"),
-        (lambda: predict(MADE_UP, Size(3, 4, 7)), "3×4×7: expected positive sizes, and hidden to be a multiple of the 2"),
+        (
+            lambda: predict(MADE_UP, Size(3, 4, 7)),
+            "3×4×7: expected positive sizes, and hidden to be a multiple of the 2",
+        ),
         (lambda: time_steps([Size(0, 4, 8)]), "expected positive sizes"),
     ],
 )

@@ -23,8 +23,9 @@ _SMALLEST = 1e-3
 _FEWEST = 3
 """Payloads on a stretch: any two lie on a line."""
 _MOST = 3
-_GAIN = 0.8
-"""One more line must bring the error below this share of what it was: two lines always fit better than one."""
+_GAIN, _GOOD = 0.7, 0.04
+"""One more line must bring the error below this share of what it was, since two lines always fit better than one; and
+where the mean error is as small as noise there is nothing to mend."""
 _HALVES = np.geomspace(0.5, 256, 50)
 _LONGEST = np.geomspace(1e-5, 1e-2, 13)
 _SHARES = (0.05, 0.1, 0.2, 0.4, 0.8)
@@ -95,6 +96,8 @@ def fit_cuts(payloads: Sequence[float], seconds: Sequence[float]) -> list[int]:
     """Return where the line has kinks: payloads, in rising order, from each of which on another line fits."""
     best: tuple[float, list[int]] | None = None
     for lines in range(1, min(_MOST, len(payloads) // _FEWEST) + 1):
+        if best is not None and best[0] < _GOOD * len(payloads):
+            break
         found = min(_split(payloads, seconds, lines))
         if best is None or found[0] < _GAIN * best[0]:
             best = found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,7 +105,9 @@ class Measured(NamedTuple):
         """Return what was fitted, in words."""
         rows = []
         for stretch in self.stretches:
-            end = _("any") if stretch.up_to == float("inf") else _("to {size}").format(size=size_text(int(stretch.up_to)))
+            end = (
+                _("any") if stretch.up_to == float("inf") else _("to {size}").format(size=size_text(int(stretch.up_to)))
+            )
             rows.append([_("α, AllReduce ({payload})").format(payload=end), f"{1e6 * stretch.link.latency:.0f} µs"])
             rows.append([_("1/β, AllReduce ({payload})").format(payload=end), _speed(stretch.link.bandwidth)])
         longest = _("{share:.0%} of it, at most {time} µs").format(
@@ -130,7 +133,9 @@ Job = Callable[[], Any]
 Times = dict[Key, float]
 
 
-def measure(ranks: int = 2, backend: str = "gloo", seconds: float = SECONDS, progress: Report | None = None) -> Measured:
+def measure(
+    ranks: int = 2, backend: str = "gloo", seconds: float = SECONDS, progress: Report | None = None
+) -> Measured:
     """Time operators and AllReduces on ``ranks`` ranks for ``seconds`` and fit the model.
 
     ``backend`` is "gloo" or "nccl". ``progress(seconds, of)`` is called after each round; without it a notebook shows
@@ -140,7 +145,11 @@ def measure(ranks: int = 2, backend: str = "gloo", seconds: float = SECONDS, pro
 
 
 def measure_with(
-    sizes: Sequence[Size], ranks: int = 2, backend: str = "gloo", seconds: float = SECONDS, progress: Report | None = None
+    sizes: Sequence[Size],
+    ranks: int = 2,
+    backend: str = "gloo",
+    seconds: float = SECONDS,
+    progress: Report | None = None,
 ) -> tuple[Measured, dict[tuple[Size, int], float]]:
     """Measure, and time steps of ``sizes`` in the same rounds; what is fitted knows nothing of these.
 
@@ -253,7 +262,7 @@ def _everything(comm: Communicator, timed: Timed, sizes: Sequence[Size]) -> Iter
         yield ("matmul", m, k, n), _matmul(comm, m, k, n, timed.dtype)
     for entries in timed.entries:
         x = torch.randn(entries, device=comm.device, dtype=timed.dtype)
-        yield ("relu", entries), lambda x=x: torch.relu(x)
+        yield ("relu", entries), partial(torch.relu, x)
     yield from _steps(comm, timed.dtype, [TINY, *sizes])
 
 

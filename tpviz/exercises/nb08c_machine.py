@@ -29,7 +29,9 @@ ALPHA = AmountExercise(
     variable="alpha",
     answer=_latency,
     ask="microseconds",
-    right=N_("100,000 bytes more take 100 µs more. So the 20,000 bytes are 20 µs, and 120 µs are left for two messages."),
+    right=N_(
+        "100,000 bytes more take 100 µs more. So the 20,000 bytes are 20 µs, and 120 µs are left for two messages."
+    ),
     hint_sentences=(
         N_("What do the 100,000 bytes cost that the second AllReduce has more?"),
         N_("Take the bytes' time from the first timing. On 2 ranks a ring has two messages, one after the other."),
@@ -38,7 +40,10 @@ ALPHA = AmountExercise(
         Misconception(
             "one message",
             120,
-            N_("That is what is left when the bytes' time is gone. It is the latency of two messages: 2(n − 1) on n ranks."),
+            N_(
+                "That is what is left when the bytes' time is gone. It is the latency of two messages: 2(n − 1) on n "
+                "ranks."
+            ),
         ),
         Misconception(
             "the smaller timing",
@@ -87,7 +92,10 @@ SPEED_UP = AmountFunctionExercise(
         Misconception(
             "twice as fast",
             lambda computing, sending: 2.0,
-            N_("Twice as fast is what it would be without sending. Tried on {case}, you say {got}, and it is {expected}."),
+            N_(
+                "Twice as fast is what it would be without sending. Tried on {case}, you say {got}, and it is "
+                "{expected}."
+            ),
         ),
         Misconception(
             "nothing halved",
