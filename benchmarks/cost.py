@@ -89,14 +89,12 @@ def errors_here(backend: str) -> None:
     factor = LARGER_ON_GPUS if backend == "nccl" else 1
     sizes = [Size(*(factor * side for side in size)) for size in HELD_OUT]
     if hasattr(os, "getloadavg"):
-        print(
-            f"\nload before the ranks start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, of which they need {RANKS}"
-        )
+        print(f"\nload before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, of which the ranks need {RANKS}")
     measured, times = measure_with(sizes, RANKS, backend, MEASURED_SECONDS)
     tpviz.shutdown()
     print(f"\n{RANKS} ranks, {backend}, {str(measured.machine.dtype)[6:]}; fitted to operators and AllReduces:")
     print(measured.table())
-    print("\nheld out: a step in ms, forward and backward; lower quartiles")
+    print("\nheld out: a step in ms, forward and backward; medians")
     heads = ("predicted", "measured", "error", "1 rank:", "measured", "error")
     print("rows x width x hidden".ljust(24) + "".join(f"{head:>11}" for head in heads))
     errors: dict[int, list[float]] = {RANKS: [], 1: []}

@@ -29,8 +29,9 @@ from tpviz.tables import Table, size_text, three
 
 SECONDS = 14.0
 """So long rounds follow each other, in each of which everything is timed: so a busy moment meets all alike."""
-_BURST_SECONDS, _FEWEST, _MOST = 0.01, 5, 20
-"""In each round each is timed as often as fits in so many seconds, and at least and at most so often."""
+_BURST_SECONDS, _FEWEST, _MOST = 0.03, 3, 1000
+"""In each round each is done as often as fits in so many seconds, and at least and at most so often, and the mean taken:
+what is short must not slip through between other programs, which a whole step cannot."""
 
 MATMULS, ELEMENTWISE = 6, 2
 """Operators of a step: each of two matmuls forward is two backward, and ReLU has a backward."""
@@ -95,7 +96,7 @@ class Measured(NamedTuple):
     """The link of each payload: α, what the operators and their checks cost included, and the bandwidth."""
     waiting: Waiting
     noise: float
-    """By which share the median of a time is above its lower quartile, the median of all: how busy the machine was."""
+    """By which share the median of a time is above the least of them, the median of all: how busy the machine was."""
 
     def link(self, payload_bytes: float) -> Link:
         """Return the link as it is for a payload."""
@@ -119,7 +120,7 @@ class Measured(NamedTuple):
             [_("size at which they run at half speed"), f"{self.machine.half:.1f}"],
             [_("element-wise work"), _speed(self.machine.stream)],
             [_("an operator beside its work"), f"{1e6 * self.machine.launch:.1f} µs"],
-            [_("noise: median above lower quartile"), f"{self.noise:.0%}"],
+            [_("noise: median above the least"), f"{self.noise:.0%}"],
         ]
         return Table([_("fitted"), _("value")], rows)
 
@@ -139,7 +140,7 @@ def measure(
     """Time operators and AllReduces on ``ranks`` ranks for ``seconds`` and fit the model.
 
     ``backend`` is "gloo" or "nccl". ``progress(seconds, of)`` is called after each round; without it a notebook shows
-    a bar. A time is the lower quartile of all rounds: what else the machine does only ever adds to a time.
+    a bar. A time is the median of all rounds; in each of them it is the mean of what fits in 30 ms.
     """
     return measure_with([], ranks, backend, seconds, progress)[0]
 
@@ -223,8 +224,8 @@ def _timed(
             for key, some in (times or {}).items():  # a launched process has its own rank's only
                 taken[rank][key] += some
     known = [times for times in taken if times]
-    usual = {key: max(float(np.quantile(times[key], 0.25)) for times in known) for key in known[0]}
-    busy = [float(np.median(some) / np.quantile(some, 0.25)) - 1 for times in known for some in times.values()]
+    usual = {key: max(float(np.median(times[key])) for times in known) for key in known[0]}
+    busy = [float(np.median(some) / min(some)) - 1 for times in known for some in times.values()]
     return usual, float(np.median(busy))
 
 
@@ -233,21 +234,22 @@ def _burst(
 ) -> dict[Key, list[float]]:
     """A round, as a rank program: all ranks do each job at once."""
 
-    def once(job: Job) -> float:
+    def often(job: Job, count: int) -> float:
         start = time.perf_counter()
-        job()
+        for _time in range(count):
+            job()
         if comm.device.type == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - start
+        return (time.perf_counter() - start) / count
 
     times = {}
     for key, job in jobs(comm, *args):
-        once(job)
+        often(job, 1)
         comm.barrier()
-        slowest = comm.all_reduce(torch.tensor(once(job), dtype=torch.float64), op="max").item()
+        slowest = comm.all_reduce(torch.tensor(often(job, 1), dtype=torch.float64), op="max").item()
         count = int(min(_MOST, max(_FEWEST, _BURST_SECONDS / slowest)))
         comm.barrier()
-        times[key] = [once(job) for _time in range(count)]
+        times[key] = [often(job, count)]
     return times
 
 
