@@ -65,7 +65,11 @@ def ways():
     return charts.ways(found, 80 * GB, "a model, a cluster")
 
 
-EVERY = (speed_map, breakdowns, timelines, efficiencies, published, ways)
+def foretold():
+    return charts.foretold([charts.Foretold("3×4×8", 9e-4, 1e-3), charts.Foretold("64×128×512", 2.2e-3, 2e-3)])
+
+
+EVERY = (speed_map, breakdowns, timelines, efficiencies, published, ways, foretold)
 each = pytest.mark.parametrize("draw", EVERY, ids=lambda draw: draw.__name__)
 
 
@@ -172,6 +176,12 @@ def test_ways_say_what_fits():
 def test_ways_of_which_none_fits():
     drawing = charts.ways([way("DP", (200, 200, 900, 0, 10), (0, 3))], 80 * GB, "a model, a cluster")
     assert "DP 1,310 and 3.00 GB, does not fit" in drawing.alt
+
+
+def test_foretold_prints_both_times_and_the_error():
+    drawing = foretold()
+    assert {"0.900 ms, error −10%", "1.00 ms", "2.20 ms, error +10%", "2.00 ms"} <= set(texts(drawing))
+    assert "3×4×8 predicted 0.900 ms, measured 1.00" in drawing.alt
 
 
 def test_series_differ_in_more_than_colour():

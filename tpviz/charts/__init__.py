@@ -2,6 +2,7 @@
 
 from tpviz.charts.bars import layer_forward
 from tpviz.charts.curves import Against, Curve, efficiencies
+from tpviz.charts.foretold import Foretold, foretold
 from tpviz.charts.maps import Mark, speed_map
 from tpviz.charts.times import breakdowns, published, timelines
 from tpviz.charts.ways import Way, ways
@@ -9,10 +10,12 @@ from tpviz.charts.ways import Way, ways
 __all__ = [
     "Against",
     "Curve",
+    "Foretold",
     "Mark",
     "Way",
     "breakdowns",
     "efficiencies",
+    "foretold",
     "layer_forward",
     "published",
     "speed_map",
