@@ -11,6 +11,8 @@ partial sum until it is reduced.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -88,6 +90,27 @@ def all_to_all_region(x: Tensor, comm: Communicator, split_dim: int, concat_dim:
     check_tensor("all_to_all_region", x)
     dims = dimension("split_dim", split_dim, x), dimension("concat_dim", concat_dim, x)
     return _all_to_all(x, _Link(comm, call_site(), "forward", *dims))
+
+
+@contextmanager
+def gathering_again(x: Tensor, gathered: Tensor, comm: Communicator) -> Iterator[None]:
+    """Keep this rank's rows ``x`` for backward where autograd would keep ``gathered``, all ranks' rows along dim 0.
+
+    Backward gathers them again: an all-gather of the phase "backward" for each time that autograd would have kept them.
+    (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2; in Megatron-LM's ``layers.py``,
+    ``LinearWithGradAccumulationAndAsyncCommunication``.)
+    """
+    link, storage = _Link(comm, call_site(), "backward", 0), gathered.untyped_storage().data_ptr()
+    rows = x.detach()
+
+    def pack(kept: Tensor) -> Tensor | torch.Size:
+        return kept.shape if kept.untyped_storage().data_ptr() == storage else kept
+
+    def unpack(kept: Tensor | torch.Size) -> Tensor:
+        return kept if isinstance(kept, Tensor) else _collective("all_gather", rows, link, False).view(kept)
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        yield
 
 
 def _check_consumer(consumer: object) -> bool:
