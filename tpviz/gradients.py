@@ -30,7 +30,7 @@ def gradient_norm(module: nn.Module, comm: Communicator) -> Tensor:
             counted = grad
         else:
             counted = grad[:0]
-        total = total + counted.square().sum()
+        total = total + counted.square().sum(dtype=torch.promote_types(grad.dtype, torch.float32))
     return comm.all_reduce(total, phase="gradients").sqrt()
 
 
