@@ -28,8 +28,8 @@ class ParallelAttention(nn.Module):
         dimension 0, but each query sees the keys of all rows.
         ``qkv.weight`` ((a/n + 2·max(g/n, 1))·d, h), cut by head; ``projection.weight`` (h, h/n).
 
-    ``causal``: a row sees the rows up to its own. ``dropout`` acts on the attention's weights, a shard, so it draws from
-    ``streams.per_rank``; it needs ``streams``. ``ValueError``: heads that do not divide h, or that ranks do not divide
+    ``causal``: a row sees the rows up to its own. ``dropout`` acts on the attention's weights, a shard, so it draws
+    from ``streams.per_rank``; it needs ``streams``. ``ValueError``: heads that do not divide h, or that ranks do not divide
     (``QKVParallelLinear``).
 
     Initialisation, ``keep_gathered`` and ``device``: see ``ColumnParallelLinear``.
@@ -95,9 +95,7 @@ class ParallelAttention(nn.Module):
         ``ValueError`` where its keys have another width, or biases that are rows of their own.
         """
         if whole.in_proj_weight is None or whole.bias_k is not None or whole.add_zero_attn:
-            raise ValueError(
-                _("Only self-attention with one in_proj_weight, without bias_k and add_zero_attn, is cut.")
-            )
+            raise ValueError(_("Only self-attention is cut: one in_proj_weight, no bias_k, no add_zero_attn."))
         qkv = nn.Linear(whole.embed_dim, 3 * whole.embed_dim, device="meta", dtype=whole.in_proj_weight.dtype)
         qkv.weight, qkv.bias = whole.in_proj_weight, whole.in_proj_bias
         return cls.from_linears(qkv, whole.out_proj, comm, whole.num_heads, **options)

@@ -104,8 +104,8 @@ class ParallelTransformer(nn.Module):
     all-gather instead, in each direction; then the rows between the ends are cut, of positions too.
 
     Shapes: ``tokens`` (sequence, batch), integers, replicated; the logits (sequence, batch, vocabulary/n), a shard of
-    the last dimension, of all rows. ``seed`` starts the streams of dropout. Weights come from torch's own stream, whole,
-    then sliced: ranks seeded alike, any number of them, start from the same model.
+    the last dimension, of all rows. ``seed`` starts the streams of dropout. Weights come from torch's own stream,
+    whole, then sliced: ranks seeded alike, any number of them, start from the same model.
 
     ``ValueError``: sizes that the ranks do not divide, and a sequence longer than ``config.sequence``.
 
@@ -121,7 +121,7 @@ class ParallelTransformer(nn.Module):
         self.embedding = VocabParallelEmbedding.from_embedding(words, comm, sequence_parallel=rows)
         self.positions = nn.Embedding(config.sequence, config.hidden, device=comm.device, dtype=config.dtype)
         nn.init.normal_(self.positions.weight, std=config.init_std)
-        self.positions.sequence_parallel = rows  # type: ignore[assignment]  # for reduce_replicated_gradients
+        self.positions.sequence_parallel = rows  # for reduce_replicated_gradients
         self.embedding_dropout = parallel_dropout(config.dropout, streams, sharded=rows)
         self.layers = nn.ModuleList(ParallelTransformerLayer(config, comm, streams) for _index in range(config.layers))
         self.norm = NORMS[config.norm](config.hidden, comm, rows, dtype=config.dtype)
@@ -142,7 +142,9 @@ class ParallelTransformer(nn.Module):
         for layer in self.layers:
             x = layer(x)
         x = self.norm(x)
-        return self.embedding.logits(x) if self.output is None else self.output(x)  # type: ignore[no-any-return]
+        if self.output is None:
+            return self.embedding.logits(x, self.config.keep_gathered)
+        return self.output(x)  # type: ignore[no-any-return]
 
     def loss(self, tokens: Tensor, target: Tensor) -> Tensor:
         """Return the mean cross-entropy of the words that follow: ``target`` (sequence, batch), replicated."""

@@ -1,4 +1,4 @@
-"""Several column-parallel matmuls of one X as one: gate and up of an MLP; Q, K and V of attention, cut by head (layers).
+"""Column-parallel matmuls of one X as one: gate and up of an MLP; Q, K and V of attention, cut by head (layers).
 
 A fused weight is its parts, one below the other: [gate; up], [Q; K; V]. A contiguous cut would give one rank all of Q
 and another all of V. So each part is cut by itself, and each rank has its share of every part. The names are vLLM's
@@ -66,7 +66,8 @@ class MergedColumnParallelLinear(_FusedColumnParallelLinear):
 
     def _rows(self, rank: int) -> Tensor:
         ranks = self.comm.world_size
-        return torch.cat([part.chunk(ranks)[rank] for part in torch.arange(self.out_features).split(self.sizes)])
+        parts = torch.split(torch.arange(self.out_features), list(self.sizes))
+        return torch.cat([part.chunk(ranks)[rank] for part in parts])
 
 
 class QKVParallelLinear(_FusedColumnParallelLinear):
@@ -121,8 +122,8 @@ class QKVParallelLinear(_FusedColumnParallelLinear):
 
     def split_heads(self, y: Tensor) -> tuple[Tensor, ...]:
         """Return Q, K and V of a result (sequence, batch, ...), each (batch, this rank's heads, sequence, d)."""
-        heads = y.unflatten(-1, (-1, self.head_size)).permute(1, 2, 0, 3)
-        return heads.split((self.own_heads, self.own_kv_heads, self.own_kv_heads), dim=1)
+        heads = y.view(*y.shape[:-1], -1, self.head_size).permute(1, 2, 0, 3)
+        return torch.split(heads, [self.own_heads, self.own_kv_heads, self.own_kv_heads], dim=1)
 
     def _added_up(self, parameter: Tensor) -> Tensor:
         if self.sharing is None:
@@ -131,12 +132,8 @@ class QKVParallelLinear(_FusedColumnParallelLinear):
         return torch.cat([parameter[:queries], copy_to_region(parameter[queries:], self.sharing)])
 
     def _rows(self, rank: int) -> Tensor:
-        q, k, v = (
-            part.view(-1, self.head_size)
-            for part in torch.arange(self.out_features).split(
-                [count * self.head_size for count in (self.heads, self.kv_heads, self.kv_heads)]
-            )
-        )
+        heads = torch.arange(self.out_features).view(-1, self.head_size)
+        q, k, v = torch.split(heads, [self.heads, self.kv_heads, self.kv_heads])
         first, first_kv = rank * self.own_heads, rank * self.kv_heads // self.comm.world_size
         mine, shared = slice(first, first + self.own_heads), slice(first_kv, first_kv + self.own_kv_heads)
         return torch.cat([q[mine], k[shared], v[shared]]).flatten()

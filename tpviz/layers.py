@@ -11,7 +11,6 @@ rows of ``weight``. Sizes that do not divide follow the chunk rule, empty shards
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self
 
 import torch
@@ -24,7 +23,7 @@ from tpviz.i18n import _
 from tpviz.operators import (
     copy_to_region,
     gather_from_region,
-    gathering_again,
+    linear_of_gathered,
     reduce_from_region,
     reduce_scatter_to_region,
     scatter_to_region,
@@ -164,20 +163,31 @@ class ColumnParallelLinear(_ParallelLinear):
     def forward(self, x: Tensor) -> Tensor:
         """Return Yi, or with ``gather_output`` the whole Y."""
         self._check_input(x, self.in_features, _("It takes all features; gather_from_region joins shards of them."))
-        keeping: AbstractContextManager[object] = nullcontext()
-        if self.sequence_parallel:
-            rows, x = x, gather_from_region(x, self.comm, dim=0, consumer="sharded")
-            if not self.keep_gathered:
-                keeping = gathering_again(rows, x, self.comm)
-        else:
-            x = copy_to_region(x, self.comm)
-        with keeping:
-            y = functional.linear(x, *self.effective_parameters())
+        weight, bias = self.effective_parameters()
+        y = column_linear(x, weight, bias, self.comm, self.sequence_parallel, self.keep_gathered)
         return gather_from_region(y, self.comm) if self.gather_output else y
 
     def effective_parameters(self) -> tuple[Tensor, Tensor | None]:
         """Return the weight and the bias that X meets: ``weight`` and ``bias`` themselves."""
         return self.weight, self.bias
+
+
+def column_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    comm: Communicator,
+    sequence_parallel: bool,
+    keep_gathered: bool,
+) -> Tensor:
+    """Return X Wi + bi, of an X that is replicated or this rank's rows: ``ColumnParallelLinear`` says what is sent."""
+    if sequence_parallel and not keep_gathered:
+        return linear_of_gathered(x, weight, bias, comm)
+    if sequence_parallel:
+        x = gather_from_region(x, comm, dim=0, consumer="sharded")
+    else:
+        x = copy_to_region(x, comm)
+    return functional.linear(x, weight, bias)
 
 
 class RowParallelLinear(_ParallelLinear):

@@ -10,7 +10,8 @@ from torch.nn import functional
 
 from tpviz.communicator import Communicator
 from tpviz.i18n import _
-from tpviz.operators import copy_to_region, gather_from_region, reduce_from_region, reduce_scatter_to_region
+from tpviz.layers import column_linear
+from tpviz.operators import reduce_from_region, reduce_scatter_to_region
 from tpviz.parameters import ShardedModule, equal_share
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -28,7 +29,7 @@ class VocabParallelEmbedding(ShardedModule):
         ``weight`` (V/n, h), a shard along 0 of ``nn.Embedding``'s.
 
     ``padding_idx``: the word, of all V, whose gradient stays 0; one rank has it. ``ValueError`` where n does not divide
-    V (Megatron-LM pads V, to a multiple of 128·n); ``IndexError`` for a token that no rank has: it would be 0, silently.
+    V (Megatron-LM pads V, to a multiple of 128·n); ``IndexError`` for a token that no rank has, whose row would be 0.
 
     The whole table is initialised as ``nn.Embedding`` does, then sliced (see ``ColumnParallelLinear``).
 
@@ -87,18 +88,14 @@ class VocabParallelEmbedding(ShardedModule):
             return reduce_scatter_to_region(rows, self.comm, dim=0)
         return reduce_from_region(rows, self.comm)
 
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor, keep_gathered: bool = True) -> Tensor:
         """Return x · weightᵀ: the logits of this rank's words, where the output layer is tied to the embedding.
 
         ``x`` (..., h), replicated (under ``sequence_parallel`` this rank's rows); the result (..., V/n), a shard of the
         last dimension, of all rows. Forward sends nothing (an all-gather of rows); backward an all-reduce of dX (a
-        reduce-scatter). Source: Megatron-LM, ``parallel_lm_logits``.
+        reduce-scatter). ``keep_gathered``: see ``ColumnParallelLinear``. Source: Megatron-LM, ``parallel_lm_logits``.
         """
-        if self.sequence_parallel:
-            x = gather_from_region(x, self.comm, dim=0, consumer="sharded")
-        else:
-            x = copy_to_region(x, self.comm)
-        return functional.linear(x, self.weight)
+        return column_linear(x, self.weight, None, self.comm, self.sequence_parallel, keep_gathered)
 
     def extra_repr(self) -> str:
         """Return the sizes of the whole table, and which rank's part this is."""
@@ -123,8 +120,8 @@ def vocab_parallel_cross_entropy(
     with ``reduction="none"`` (...). Its loss counts once. Half precision is computed in float32.
 
     Forward sends two all-reduces: the maximum of each row; then, as one, each row's sum of exponentials and the
-    target's logit, which one rank has (and with ``label_smoothing`` the sum of logits too). The logits themselves, V for
-    each row, are never gathered. Backward sends nothing.
+    target's logit, which one rank has (and with ``label_smoothing`` the sum of logits too). The logits themselves, V
+    for each row, are never gathered. Backward sends nothing.
 
     ``label_smoothing`` ε is PyTorch's: the target is 1 - ε of its word, and ε/V of every word, of *all* V. ``mean`` is
     over the targets that are not ignored. ``IndexError`` for a target that is no word.
