@@ -154,7 +154,7 @@ WAYS = {"plain": (False, True), "rows": (True, True), "rows, gathered again": (T
         (name, ranks)
         for name, config in CONFIGS.items()
         for ranks in (1, 2, 3, 4)
-        if (ranks, config.kv_heads) not in ((3, 2), (3, 4))
+        if ranks != 3 or config.kv_heads in (None, 1)  # else neither divides the other
     ],
 )
 def test_parity_with_the_unsharded_model(name, ranks, way):
@@ -209,9 +209,7 @@ def test_a_checkpoint_of_another_model_is_refused():
 
     with pytest.raises(tpviz.RankError, match=r"has extra that the module has not, and lacks -\."):
         tpviz.run(program, args=(lambda state: state.update(extra=torch.ones(1)),))
-    with pytest.raises(
-        tpviz.RankError, match=r"norm\.weight: this rank's part of \(3,\) is \(3,\), but it should be \(24,\)"
-    ):
+    with pytest.raises(tpviz.RankError, match=r"norm\.weight: .* is \(3,\), but it should be \(24,\)"):
         tpviz.run(program, args=(lambda state: state.update({"norm.weight": torch.ones(3)}),))
 
 
@@ -259,9 +257,8 @@ def bytes_by_kind(events):
 def test_a_layer_sends_what_the_cost_model_says(ranks, sequence_parallel):
     run = tpviz.run(layer_program, ranks=ranks, args=(config_of(sequence_parallel=sequence_parallel),))
     foretold = Counter()
-    for kind, phase, size, _over in layer_collectives(
-        MODEL, Strategy(ranks, sequence_parallel=sequence_parallel), 2, 4
-    ):
+    strategy = Strategy(ranks, sequence_parallel=sequence_parallel)
+    for kind, phase, size, _over in layer_collectives(MODEL, strategy, BATCH, 4):
         foretold[kind, phase] += size
     assert bytes_by_kind(run.trace) == foretold
 

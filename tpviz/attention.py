@@ -29,8 +29,8 @@ class ParallelAttention(nn.Module):
         ``qkv.weight`` ((a/n + 2·max(g/n, 1))·d, h), cut by head; ``projection.weight`` (h, h/n).
 
     ``causal``: a row sees the rows up to its own. ``dropout`` acts on the attention's weights, a shard, so it draws
-    from ``streams.per_rank``; it needs ``streams``. ``ValueError``: heads that do not divide h, or that ranks do not divide
-    (``QKVParallelLinear``).
+    from ``streams.per_rank``; it needs ``streams``. ``ValueError``: heads that do not divide h, or that ranks do
+    not divide (``QKVParallelLinear``).
 
     Initialisation, ``keep_gathered`` and ``device``: see ``ColumnParallelLinear``.
 

@@ -183,10 +183,7 @@ def column_linear(
     """Return X Wi + bi, of an X that is replicated or this rank's rows: ``ColumnParallelLinear`` says what is sent."""
     if sequence_parallel and not keep_gathered:
         return linear_of_gathered(x, weight, bias, comm)
-    if sequence_parallel:
-        x = gather_from_region(x, comm, dim=0, consumer="sharded")
-    else:
-        x = copy_to_region(x, comm)
+    x = gather_from_region(x, comm, dim=0, consumer="sharded") if sequence_parallel else copy_to_region(x, comm)
     return functional.linear(x, weight, bias)
 
 

@@ -95,9 +95,9 @@ def linear_of_gathered(x: Tensor, weight: Tensor, bias: Tensor | None, comm: Com
     """All-gather forward, then a linear layer; backward a reduce-scatter, and the same all-gather once more.
 
     ``x`` (rows, ..., in) is this rank's shard along dimension 0; the result (all rows, ..., out) is
-    ``functional.linear`` of all rows, for a ``weight`` (out, in) and a ``bias`` (out) of this rank's own. The values are
-    those of ``gather_from_region(x, comm, dim=0, consumer="sharded")`` before ``functional.linear``. But that keeps all
-    rows for the weight's gradient, this only ``x``, which backward gathers again where the weight needs a gradient.
+    ``functional.linear`` of all rows, for a ``weight`` (out, in) and a ``bias`` (out) of this rank's own. The values
+    are those of ``gather_from_region(x, comm, dim=0, consumer="sharded")`` before ``functional.linear``. But that keeps
+    all rows for the weight's gradient, this only ``x``, which backward gathers again where the weight needs one.
 
     Source: Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2; ``megatron/core/tensor_parallel/layers.py``,
     ``LinearWithGradAccumulationAndAsyncCommunication``.
