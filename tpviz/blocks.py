@@ -121,7 +121,7 @@ class ParallelTransformer(nn.Module):
         self.embedding = VocabParallelEmbedding.from_embedding(words, comm, sequence_parallel=rows)
         self.positions = nn.Embedding(config.sequence, config.hidden, device=comm.device, dtype=config.dtype)
         nn.init.normal_(self.positions.weight, std=config.init_std)
-        self.positions.sequence_parallel = rows  # for reduce_replicated_gradients
+        self.positions.sequence_parallel = rows  # type: ignore[assignment]  # for reduce_replicated_gradients
         self.embedding_dropout = parallel_dropout(config.dropout, streams, sharded=rows)
         self.layers = nn.ModuleList(ParallelTransformerLayer(config, comm, streams) for _index in range(config.layers))
         self.norm = NORMS[config.norm](config.hidden, comm, rows, dtype=config.dtype)
