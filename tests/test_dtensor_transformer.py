@@ -110,11 +110,12 @@ def _theirs(rows, mesh):  # type: ignore[no-untyped-def]
             name: SequenceParallel(sequence_dim=0, use_local_output=True) for name in ("attention_norm", "mlp_norm")
         }
     layer = parallelize_module(layer, mesh, plan)
-    mine = distribute_tensor(x, mesh, [outside]).to_local().detach().requires_grad_()
+    mine, cotangent = (distribute_tensor(each, mesh, [outside]).to_local().detach() for each in (x, cotangent))
+    mine.requires_grad_()
     with CommDebugMode() as forward:
         y = layer(mine)
     with CommDebugMode() as backward:
-        y.backward(distribute_tensor(cotangent, mesh, [outside]).to_local())
+        y.backward(cotangent)
     names = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter"}
     counts = Counter()
     for phase, mode in (("forward", forward), ("backward", backward)):
