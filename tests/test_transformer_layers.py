@@ -185,6 +185,27 @@ def test_processes_find_what_simulated_ranks_find(sequence_parallel):
         assert one == other
 
 
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_replicas_agree_with_dropout_too(sequence_parallel):
+    """Case 24, in a model: what is replicated is dropped alike, and rows and heads each by a mask of their own."""
+    config, (tokens, target) = replace(BASE, dropout=0.3, sequence_parallel=sequence_parallel), data(BASE)
+
+    def program(comm):
+        model = ParallelTransformer(config, comm, seed=4)
+        seen = []
+        hook = lambda _module, _x, y: seen.append(y.detach() == 0)  # noqa: E731
+        model.layers[0].attention_dropout.register_forward_hook(hook)
+        model.loss(tokens, target).backward()
+        reduce_replicated_gradients(model, comm)
+        return bool(tpviz.check_replicated(model, comm=comm)), seen[0]
+
+    (agree, mask), (again, other) = tpviz.run(program).outputs
+    assert agree
+    assert again
+    assert torch.equal(mask, other) != sequence_parallel
+    assert len(mask) == len(tokens) // (2 if sequence_parallel else 1)
+
+
 def test_any_number_of_ranks_starts_from_the_same_model():
     """Case 25: whole, then sliced; and a checkpoint of 2 ranks is one of 3."""
 

@@ -68,15 +68,14 @@ class ParallelMLP(nn.Module):
         bias, gated = up.bias is not None, gate is not None
         sizes = {"ffn_hidden": up.out_features, "gated": gated, "bias": bias}
         mlp = cls(up.in_features, comm, **sizes, **options, device="meta", dtype=up.weight.dtype)  # type: ignore[arg-type]
-        column = dict(options)
         if gate is not None:
             mlp.up = MergedColumnParallelLinear.from_linear(
-                stacked(gate, up), comm, sizes=(gate.out_features, up.out_features), **column
+                stacked(gate, up), comm, sizes=(gate.out_features, up.out_features), **options
             )
         else:
-            mlp.up = ColumnParallelLinear.from_linear(up, comm, **column)
-        column.pop("keep_gathered", None)
-        mlp.down = RowParallelLinear.from_linear(down, comm, **column)
+            mlp.up = ColumnParallelLinear.from_linear(up, comm, **options)
+        rows = options.get("sequence_parallel", False)
+        mlp.down = RowParallelLinear.from_linear(down, comm, sequence_parallel=rows)
         return mlp
 
     def forward(self, x: Tensor) -> Tensor:
