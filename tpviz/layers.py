@@ -11,7 +11,6 @@ rows of ``weight``. Sizes that do not divide follow the chunk rule, empty shards
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import torch
@@ -24,21 +23,20 @@ from tpviz.i18n import _
 from tpviz.operators import (
     copy_to_region,
     gather_from_region,
+    linear_of_gathered,
     reduce_from_region,
     reduce_scatter_to_region,
     scatter_to_region,
 )
-from tpviz.sharding import own_slice
+from tpviz.parameters import ShardedModule
 from tpviz.tables import shape_text
 
 Device = torch.device | str | None
 
 
-class _ParallelLinear(nn.Module):
+class _ParallelLinear(ShardedModule):
     """What the two have in common: slices of an ``nn.Linear``, and the way back to it."""
 
-    shard_dims: ClassVar[Mapping[str, int]]
-    """Which parameters are shards over the layer's group, and along which dim; the others are replicated."""
     _switch: ClassVar[str]
     """The option that only one of the two has."""
 
@@ -66,10 +64,9 @@ class _ParallelLinear(nn.Module):
     def _keep(self, whole: nn.Linear, device: Device) -> None:
         """Take this rank's part of the whole layer's parameters, in memory of its own."""
         for name in ("weight", "bias"):
-            parameter, dim = getattr(whole, name), self.shard_dims.get(name)
+            parameter = getattr(whole, name)
             if parameter is not None:
-                part = parameter.detach()
-                part = part.clone() if dim is None else own_slice(part, dim, self.comm)
+                part = self.own_part(name, parameter.detach())
                 parameter = nn.Parameter(part.to(device), parameter.requires_grad)
             self.register_parameter(name, parameter)
 
@@ -96,9 +93,8 @@ class _ParallelLinear(nn.Module):
         sizes, bias = (self.in_features, self.out_features), self.bias is not None
         whole = nn.Linear(*sizes, bias, device="meta", dtype=self.weight.dtype)
         for name, parameter in self.named_parameters(recurse=False):
-            part, dim = parameter.detach(), self.shard_dims.get(name)
-            part = part.clone() if dim is None else self.comm.all_gather(part, dim)
-            whole.register_parameter(name, nn.Parameter(part, parameter.requires_grad))
+            gathered = self.whole_of(name, parameter.detach())
+            whole.register_parameter(name, nn.Parameter(gathered, parameter.requires_grad))
         return whole
 
     def _check_input(self, x: Tensor, expected: int, remedy: str) -> None:
@@ -134,6 +130,10 @@ class ColumnParallelLinear(_ParallelLinear):
     ``sequence_parallel``: ``x`` is this rank's rows, a shard along dimension 0; instead of f, all rows are gathered
     (``gather_from_region(dim=0, consumer="sharded")``: all-gather forward, reduce-scatter backward).
 
+    ``keep_gathered=False``, under ``sequence_parallel``: backward needs all rows of X for dW. By default they are kept
+    from forward, (..., in) on every rank. So, only this rank's rows are kept, and backward gathers them again: one more
+    all-gather, in the phase "backward" (Korthikanti et al. 2022, section 4.2.2; what Megatron-LM does).
+
     The whole layer is initialised as ``nn.Linear`` does, then sliced: ranks seeded alike, any number of them, start
     from the ``nn.Linear`` of that seed, and have drawn the same random numbers. ``device`` is ``comm.device`` by
     default.
@@ -154,19 +154,37 @@ class ColumnParallelLinear(_ParallelLinear):
         sequence_parallel: bool = False,
         device: Device = None,
         dtype: torch.dtype | None = None,
+        keep_gathered: bool = True,
     ) -> None:
         super().__init__(in_features, out_features, comm, bias, sequence_parallel, device, dtype)
         self.gather_output = gather_output
+        self.keep_gathered = keep_gathered
 
     def forward(self, x: Tensor) -> Tensor:
         """Return Yi, or with ``gather_output`` the whole Y."""
         self._check_input(x, self.in_features, _("It takes all features; gather_from_region joins shards of them."))
-        if self.sequence_parallel:
-            x = gather_from_region(x, self.comm, dim=0, consumer="sharded")
-        else:
-            x = copy_to_region(x, self.comm)
-        y = functional.linear(x, self.weight, self.bias)
+        weight, bias = self.effective_parameters()
+        y = column_linear(x, weight, bias, self.comm, self.sequence_parallel, self.keep_gathered)
         return gather_from_region(y, self.comm) if self.gather_output else y
+
+    def effective_parameters(self) -> tuple[Tensor, Tensor | None]:
+        """Return the weight and the bias that X meets: ``weight`` and ``bias`` themselves."""
+        return self.weight, self.bias
+
+
+def column_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    comm: Communicator,
+    sequence_parallel: bool,
+    keep_gathered: bool,
+) -> Tensor:
+    """Return X Wi + bi, of an X that is replicated or this rank's rows: ``ColumnParallelLinear`` says what is sent."""
+    if sequence_parallel and not keep_gathered:
+        return linear_of_gathered(x, weight, bias, comm)
+    x = gather_from_region(x, comm, dim=0, consumer="sharded") if sequence_parallel else copy_to_region(x, comm)
+    return functional.linear(x, weight, bias)
 
 
 class RowParallelLinear(_ParallelLinear):

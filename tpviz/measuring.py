@@ -30,7 +30,7 @@ from tpviz.tables import Table, size_text, three
 SECONDS = 14.0
 """So long rounds follow each other, in each of which everything is timed: so a busy moment meets all alike."""
 _BURST_SECONDS, _FEWEST, _MOST = 0.03, 3, 1000
-"""In each round each is done as often as fits in so many seconds, and at least and at most so often, and the mean taken:
+"""In each round each is done as often as fits in so many seconds, at least and at most so often, and the mean taken:
 what is short must not slip through between other programs, which a whole step cannot."""
 
 MATMULS, ELEMENTWISE = 6, 2

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn import functional
 
 from tpviz.communicator import Communicator, call, check_reduction, check_tensor, dimension
 from tpviz.i18n import _
@@ -88,6 +89,22 @@ def all_to_all_region(x: Tensor, comm: Communicator, split_dim: int, concat_dim:
     check_tensor("all_to_all_region", x)
     dims = dimension("split_dim", split_dim, x), dimension("concat_dim", concat_dim, x)
     return _all_to_all(x, _Link(comm, call_site(), "forward", *dims))
+
+
+def linear_of_gathered(x: Tensor, weight: Tensor, bias: Tensor | None, comm: Communicator) -> Tensor:
+    """All-gather forward, then a linear layer; backward a reduce-scatter, and the same all-gather once more.
+
+    ``x`` (rows, ..., in) is this rank's shard along dimension 0; the result (all rows, ..., out) is
+    ``functional.linear`` of all rows, for a ``weight`` (out, in) and a ``bias`` (out) of this rank's own. The values
+    are those of ``gather_from_region(x, comm, dim=0, consumer="sharded")`` before ``functional.linear``. But that keeps
+    all rows for the weight's gradient, this only ``x``, which backward gathers again where the weight needs one.
+
+    Source: Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2; ``megatron/core/tensor_parallel/layers.py``,
+    ``LinearWithGradAccumulationAndAsyncCommunication``.
+    """
+    check_tensor("linear_of_gathered", x)
+    link = _Link(comm, call_site(), "forward", dimension("dim", 0, x), sharded=True)
+    return _LinearOfGathered.apply(x, weight, bias, link)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _check_consumer(consumer: object) -> bool:
@@ -226,6 +243,30 @@ class _ReduceScatter(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         return _gather(grad, ctx.link.back()._replace(sharded=True)), None
+
+
+class _LinearOfGathered(Function):
+    """All-gather and a linear layer / all-gather, and reduce-scatter."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, link: _Link) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.link = link
+        return functional.linear(_collective("all_gather", x, link, x.requires_grad), weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (x, weight), link = ctx.saved_tensors, ctx.link.back()
+        dx = dweight = dbias = None
+        # Under autocast grad is in the lower precision.
+        if ctx.needs_input_grad[1]:
+            gathered = _gather(x, link).to(grad.dtype)
+            dweight = (grad.flatten(0, -2).T @ gathered.flatten(0, -2)).to(weight.dtype)
+        if ctx.needs_input_grad[0]:
+            dx = _reduce_scatter(grad @ weight.to(grad.dtype), link).to(x.dtype)
+        if ctx.needs_input_grad[2]:
+            dbias = grad.flatten(0, -2).sum(dim=0).to(weight.dtype)
+        return dx, dweight, dbias, None
 
 
 class _AllToAll(Function):
