@@ -110,6 +110,7 @@ def test_the_map_says_where_one_rank_is_faster():
     drawing = speed_map(0.5)
     assert "slower than 1 rank" in texts(drawing)
     assert "6 to 8 times as fast" in texts(drawing)
+    assert "the largest: 7.0 times" in drawing.svg
     assert "from 0.5 to 7.0" in drawing.alt
     assert "On 8% of the map they are slower." in drawing.alt
     assert {"1,024", "8,192", "128", "512"} <= set(texts(drawing))
@@ -161,6 +162,12 @@ def test_names_of_curves_do_not_lie_on_each_other():
     assert "small from 100% to 20%, large from 100% to 21%" in efficiencies().alt
 
 
+def test_what_a_curve_cannot_pass_is_drawn():
+    curves = [charts.Curve("small", [0.1, 0.2], limit=0.33)]
+    drawing = charts.efficiencies([charts.Against("link", [1, 2], [1], curves)], "some layers")
+    assert "small from 10% to 20% of at most 33%" in drawing.alt
+
+
 def test_published_prints_every_error():
     assert {"77%", "87.0%, error +10.0", "100%, error +0.0"} <= set(texts(published()))
     assert "plain model, off by at most 10.0" in published().alt
@@ -171,6 +178,12 @@ def test_ways_say_what_fits():
     assert "DP 170 and 3.00 GB, does not fit; FSDP 30.0 and 4.50 GB, 34.1; TP 8 24.0 and 4.00 GB, 16.0" in drawing.alt
     assert {"card: 80 GB", "does not fit", "170 GB", "34.1", "4.50 GB"} <= set(texts(drawing))
     assert texts(drawing).count("does not fit") == 1
+
+
+def test_a_bar_that_is_cut_off_is_said_to_be():
+    assert "a rank keeps (a cut bar is longer)" in texts(ways())
+    whole = charts.ways([way("FSDP", (2, 2, 15, 1, 10), (0, 4.5))], 80 * GB, "a model, a cluster")
+    assert "a rank keeps" in texts(whole)
 
 
 def test_ways_of_which_none_fits():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tpviz import exercises
+from tpviz import exercises, widgets
 from tpviz.exercises import nb08_cost, nb08b_both
 from tpviz.exercises.amounts import BestExercise
 from tpviz.memory import GB
@@ -76,6 +76,8 @@ def test_right_values(name, answer):
         ("08-wire", 200, "one piece", "one message"),
         ("08-wire", 2400, "to everybody", "half of it"),
         ("08-wire", 4800, "all ranks together", "all four ranks"),
+        ("08-wire", 1400, "once more than needed", "7 messages"),
+        ("08-wire", 400, "two pieces", "A half takes 3"),
         ("08-wire", 1000, None, "It is not 1000."),
         ("08-wire", math.inf, None, "It is not inf."),
         ("08-wire", "1200", None, "without quotes"),
@@ -84,6 +86,10 @@ def test_right_values(name, answer):
         ("08b-kept", 34, "nothing divided", "divided by 8"),
         ("08b-kept", 3, "inside only", "10 MB outside"),
         ("08b-kept", 25.25, "the other way round", "H is cut"),
+        ("08b-kept", 10, "outside only", "is kept, too"),
+        ("08b-kept", 14.25, "outside twice", "outside twice"),
+        ("08b-kept", 11.25, "outside for inside", "left out the 24 MB"),
+        ("08b-kept", 27, "inside twice", "inside twice"),
         ("08b-kept", 272, None, "It is not 272."),
     ],
 )
@@ -134,7 +140,15 @@ def test_the_payload_alone_is_right_on_two_ranks_only():
         (lambda p, n, a, b: a + 2 * (n - 1) / n * p / (b / 2), "one message", "paid the latency once"),
         (lambda p, n, a, b: 2 * (n - 1) / n * p / (b / 2), "no latency", "You counted bytes only"),
         (lambda p, n, a, b: 2 * (n - 1) * (a + 2 * p / b), "whole tensor in each message", "one piece of n"),
-        (lambda p, n, a, b: 1.0, None, "your result is 1e+06 µs; it should be 55.76 µs."),
+        (
+            lambda p, n, a, b: 1.0,
+            None,
+            "your result is 1e+06 µs; it should be 55.76 µs, 47.6 µs of latency and 8.156 µs of bytes.",
+        ),
+        (lambda p, n, a, b: 2 * (n - 1) * a + 2 * (n - 1) / n * p * (b / 2), None, "8.156 µs of bytes"),
+        (lambda p, n, a, b: (n - 1) * a + (n - 1) / n * p / (b / 2), None, "47.6 µs of latency"),
+        (lambda p, n, a, b: n * a + 2 * (n - 1) / n * p / (b / 2), None, "47.6 µs of latency"),
+        (lambda p, n, a, b: 2 * (n - 1) * a + 2 * (n - 1) / n * p / (2 * b), None, "8.156 µs of bytes"),
         (lambda p, n, a, b: math.nan, None, "your result is nan"),
         (lambda p, n, a, b: None, None, "is None. Does the function end in `return`?"),
         (lambda p, n, a, b: "fast", None, "is the text “fast”"),
@@ -155,6 +169,9 @@ def test_numbers_in_the_sentences_of_08():
     inside, between = nb08_cost.PCIE_BOX.inside.bandwidth, nb08_cost.PCIE_BOX.between.bandwidth
     assert inside / between == pytest.approx(10, rel=0.01)
     assert nb08_cost.PCIE_BOX.ranks_per_node == 4
+    box, two = (nb08_cost._spent(nb08_cost.LARGE, nb08_cost.PCIE_BOX, t) for t in (4, 8))
+    saved = box.matmuls + box.elementwise - two.matmuls - two.elementwise
+    assert two.tensor_parallel - box.tensor_parallel > saved
     assert nb08_cost.WIRE.reference == 6 * 200
 
 
@@ -198,7 +215,7 @@ def test_which_choices_those_are():
 
 @pytest.mark.parametrize(
     ("name", "answer"),
-    [("08b-node", (1, 8, 3)), ("08b-node", torch.tensor([2, 4, 3])), ("08b-boxes", [1.0, 64.0, 1.0])],
+    [("08b-node", (1, 8, 3)), ("08b-node", torch.tensor([2, 4, 3])), ("08b-boxes", [1.0, 32.0, 1.0])],
 )
 def test_the_same_choice_in_another_form(name, answer):
     assert said_right(name, answer) == ()
@@ -207,13 +224,17 @@ def test_the_same_choice_in_another_form(name, answer):
 @pytest.mark.parametrize(
     ("name", "answer", "misconception", "said"),
     [
-        ("08b-node", [8, 1, 0], "TP everywhere", "trains 16.0 sequences a second"),
+        ("08b-node", [8, 1, 0], "TP everywhere", "trains 10.8 sequences a second"),
         ("08b-node", [1, 8, 0], "plain DP", "more than the 80 GB"),
-        ("08b-node", [2, 4, 0], None, "TP 2 × DP 4 fits, and trains 24.7 sequences a second."),
+        ("08b-node", [2, 4, 0], None, "TP 2 × DP 4: a rank would keep 112 GB"),
+        ("08b-node", [4, 2, 0], None, "TP 4 × DP 2 fits, and trains 13.8 sequences a second"),
+        ("08b-node", [4, 2, 3], None, "waits 14.6 ms for TP"),
+        ("08b-node", [8, 1, 3], None, "waits 20.9 ms for TP"),
+        ("08b-node", [1, 8, 1], None, "ZeRO-1: a rank would keep 85.5 GB"),
         ("08b-node", [2, 2, 3], None, "2 × 2 is not 8"),
         ("08b-node", [1, 8, 4], None, "ZeRO has the stages 0, 1, 2 and 3, not 4."),
-        ("08b-node", [0, 8, 3], None, "at least one rank"),
-        ("08b-node", [-1, -8, 3], None, "at least one rank"),
+        ("08b-node", [0, 8, 3], None, "Both degrees are at least 1"),
+        ("08b-node", [-1, -8, 3], None, "Both degrees are at least 1"),
         ("08b-node", [10**400, 1, 3], None, "a very large number × 1 is not 8"),
         ("08b-node", [1, 8], None, "A list of three whole numbers is needed"),
         ("08b-node", [1, 8, "FSDP"], None, "A list of three whole numbers is needed"),
@@ -224,11 +245,14 @@ def test_the_same_choice_in_another_form(name, answer):
         ("08b-node", {"tp": 1}, None, "This is an object of type dict."),
         ("08b-node", Strategy(1, 8, 3), None, "This is an object of type Strategy."),
         ("08b-node", np.array([1, 8, 3]), None, "This is an object of type ndarray."),
-        ("08b-boxes", [1, 64, 3], "FSDP as always", "trains 14.3 sequences a second"),
-        ("08b-boxes", [4, 16, 3], "TP in each box", "PCIe is slow"),
-        ("08b-boxes", [4, 16, 0], "TP in each box, with DP", "PCIe is slow"),
-        ("08b-boxes", [1, 64, 0], "plain DP", "16 bytes of every parameter"),
-        ("08b-boxes", [64, 1, 0], None, "heads=32 on 64 ranks"),
+        ("08b-boxes", [1, 32, 3], "FSDP as always", "trains 4.38 sequences a second"),
+        ("08b-boxes", [4, 8, 3], "TP in each box", "PCIe is slow"),
+        ("08b-boxes", [4, 8, 0], "TP in each box, with DP", "PCIe is slow"),
+        ("08b-boxes", [1, 32, 0], "plain DP", "16 bytes of every parameter"),
+        ("08b-boxes", [32, 1, 0], None, "40 heads, which 32 ranks cannot share evenly"),
+        ("08b-boxes", [2, 16, 2], None, "sequences, "),
+        ("08b-wide", [256, 1, 3], None, "waits 185 ms for TP"),
+        ("08b-wide", [64, 4, 0], None, "waits 164 ms for TP"),
         ("08b-wide", [1, 256, 3], "FSDP alone", "more ranks do not help"),
         ("08b-wide", [8, 32, 0], "TP inside, copies outside", "Cut these, too."),
         ("08b-wide", [4, 64, 3], None, "A card has 80 GB."),
@@ -237,6 +261,24 @@ def test_the_same_choice_in_another_form(name, answer):
 def test_what_is_said_of_choices(name, answer, misconception, said):
     found, text = said_wrong(name, answer)
     assert (found, said in text) == (misconception, True), text
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "said"),
+    [
+        ("08b-node", [1, 8, 3], "each card runs a whole layer well"),
+        ("08b-node", [1, 8, 2], "ZeRO-2 reaches 89% of the best, too close"),
+        ("08b-node", [2, 4, 3], "no card computes a whole layer"),
+        ("08b-boxes", [1, 32, 1], "keeps the gradients whole"),
+        ("08b-wide", [8, 32, 3], "stays on NVLink"),
+        ("08b-wide", [16, 16, 3], "TP 16 spans 2 nodes"),
+        ("08b-wide", [32, 8, 3], "The smallest TP that fits is 8"),
+    ],
+)
+def test_a_right_choice_is_given_its_own_reason(name, answer, said):
+    feedback = exercises.check(name, answer)
+    assert feedback.status == "right"
+    assert said in feedback.text
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
@@ -250,6 +292,8 @@ def test_numbers_in_the_sentences_of_08b():
     assert f"{2 * wide.model.rank_layer_parameters(8) / GB:.0f}" == "13"
     assert wide.machine.memory == 80 * GB
     assert wide.machine.ranks_per_node == 8
+    assert nb08b_both.NODE.model not in widgets.SIZES.values()
+    assert f"{float(nb08b_both.NODE.model.parameters) / 1e9:.0f}" == "13"
     assert (nb08b_both._kept(1), nb08b_both._kept(8)) == (34, 13)
     assert throughput_2021().worst_share == pytest.approx(0.16, abs=0.005)
 

@@ -18,6 +18,8 @@ class Curve(NamedTuple):
 
     name: str
     shares: Sequence[float]
+    limit: float | None = None
+    """What it cannot pass, drawn as a thin line."""
 
 
 class Against(NamedTuple):
@@ -46,6 +48,7 @@ def efficiencies(panels: Sequence[Against], title: str) -> Drawing:
                 _("{name} from {first:.0%} to {last:.0%}").format(
                     name=curve.name, first=curve.shares[0], last=curve.shares[-1]
                 )
+                + ("" if curve.limit is None else _(" of at most {limit:.0%}").format(limit=curve.limit))
                 for curve in panel.curves
             ),
         )
@@ -69,6 +72,8 @@ def _against(axes: Axes, panel: Against) -> None:
     places = np.log2(panel.values)
     for curve, (color, line, marker) in zip(panel.curves, _STYLES, strict=False):
         axes.plot(places, curve.shares, line, color=color, linewidth=4, marker=marker, markersize=10, clip_on=False)
+        if curve.limit is not None:
+            axes.axhline(curve.limit, color=color, linewidth=2, linestyle=(0, (2, 3)))
     heights = _apart([curve.shares[-1] for curve in panel.curves])
     for curve, height, (color, _line, _marker) in zip(panel.curves, heights, _STYLES, strict=False):
         at = (places[-1], height)

@@ -48,9 +48,10 @@ class Way(NamedTuple):
 _ROW = 58
 _THICK = 38 / _ROW
 _TOP = 176
-_KEPT, _SENT, _SPEED = Panel(200, _TOP, 410, 0), Panel(760, _TOP, 200, 0), 1125
+_KEPT, _SENT, _SPEED = Panel(200, _TOP, 410, 0), Panel(740, _TOP, 200, 0), 1125
 _KEPT_LOOKS = (DARK_GREEN, GREEN, PALE_GREEN, GREY, ORANGE)
-_SENT_LOOKS = (DARK_GREEN, ORANGE)
+_WEIGHTS_SENT = Look(grammar.CARD, "#00704f", "x")
+_SENT_LOOKS = (_WEIGHTS_SENT, ORANGE)
 _MOST = 1.6
 """A bar that is longer than so many times the card's memory is cut off; its number says how long it is."""
 
@@ -61,7 +62,8 @@ def ways(found: Sequence[Way], memory: float, title: str) -> Drawing:
     fastest = max(fit, key=lambda way: way.speed, default=None)
     spoken = "; ".join(_spoken(way, memory) for way in found)
     alt = _(
-        "{title}, cards of {memory} GB. What a rank keeps, what it sends for a sequence, sequences a second: {spoken}."
+        "{title}, cards of {memory} GB. What a rank keeps, what it sends in a step divided by the step's sequences, "
+        "sequences a second: {spoken}."
     ).format(title=title, memory=f"{memory / GB:g}", spoken=spoken)
 
     def draw(figure: Figure) -> None:
@@ -72,7 +74,7 @@ def ways(found: Sequence[Way], memory: float, title: str) -> Drawing:
         sent = _SENT._replace(height=height).axes(
             figure, xlim=(0, max(way.weights_sent + way.activations_sent for way in found)), ylim=(len(found), 0)
         )
-        _headings(figure)
+        _headings(figure, torn=any(way.kept.total > most for way in found))
         for row, way in enumerate(found):
             weight = "bold" if way is fastest else "normal"
             beside(kept, row + 0.5, 0, way.name, weight, left=True)
@@ -91,12 +93,14 @@ def ways(found: Sequence[Way], memory: float, title: str) -> Drawing:
     return chart(_TOP + _ROW * len(found) + 16, alt, draw)
 
 
-def _headings(figure: Figure) -> None:
+def _headings(figure: Figure, torn: bool) -> None:
     names = [_("weights"), _("gradients"), _("optimizer"), _("gathered layers"), _("activations")]
     legend(figure, 30, 64, names, _KEPT_LOOKS)
-    write(figure, 30, 132, _("a rank keeps"), weight="bold")
+    legend(figure, 30, 94, [_("sent: weights, or their gradients")], [_WEIGHTS_SENT])
+    keeps = _("a rank keeps (a cut bar is longer)") if torn else _("a rank keeps")
+    write(figure, 30, 142, keeps, weight="bold")
     for left, lines in (
-        (_SENT.left, (_("a rank sends"), _("for a sequence"))),
+        (_SENT.left, (_("a rank sends in a step"), _("÷ sequences of the step"))),
         (_SPEED, (_("sequences"), _("a second"))),
     ):
         for number, line in enumerate(lines):

@@ -38,6 +38,8 @@ class AmountFunctionExercise(FunctionExercise):
 
     shown: Callable[[float], str]
     """How a result is written in an answer."""
+    terms: Callable[[Case], str]
+    """What the right result of a case is made of."""
 
     def evaluate(self, answer: Any, case: Case) -> object:
         """What the function returns, in 4 digits."""
@@ -49,8 +51,8 @@ class AmountFunctionExercise(FunctionExercise):
         if not (values.is_number(expected) and values.is_number(got) and math.isfinite(got)):
             return super().difference(expected, got, case)
         fields = {"got": self.shown(got), "expected": self.shown(expected)}
-        text = _("Tried on {case}: your result is {got}; it should be {expected}.")
-        return Difference(text.format(case=case.label, **fields), fields)
+        text = _("Tried on {case}: your result is {got}; it should be {expected}, {terms}.")
+        return Difference(text.format(case=case.label, terms=self.terms(case), **fields), fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,15 @@ class BestExercise(ValueExercise):
     slower: str
     """Said of a choice that is no misconception."""
     slack: float
+    nearly: Callable[[Any], str] | None = None
+    """What is said of a right choice other than the solution's, where its reason is another one."""
+
+    def praise(self, answer: object) -> str:
+        """Why this choice is right, be it the solution's or as good."""
+        plain = values.plain(answer)
+        if self.nearly is None or values.same(self.reference, plain):
+            return super().praise(answer)
+        return self.nearly(plain)
 
     @property
     def best(self) -> Any:

@@ -124,7 +124,7 @@ def _unattempted(exercise: Exercise) -> Feedback:
 
 def _praise(exercise: Exercise, answer: object) -> list[str]:
     """What is said to a right answer: why it is right, and what deserves a remark."""
-    sentences = [_(exercise.right)]
+    sentences = [exercise.praise(answer)]
     for remark in exercise.remarks:
         given, theirs = (_try(exercise, remark.probe(code), exercise.cases()) for code in (answer, remark.code))
         if all(a.agrees(b) for a, b in zip(given, theirs, strict=True)):

@@ -80,7 +80,10 @@ FASTEST = _degrees(
     ),
     hint_sentences=(
         N_("Each rank has less to compute on 8 ranks than on 4. And what has it to send?"),
-        N_("It is not 8: the layer is small, and 8 ranks wait for 14 messages in each AllReduce."),
+        N_(
+            "Each AllReduce takes several messages, one after the other: more ranks, more messages. The layer is small,"
+            " and they count."
+        ),
     ),
     slower=N_("On {degree}, the layer takes {time} ms, of which {sent} ms are sending. There is a better number."),
     misconceptions=(
@@ -111,12 +114,15 @@ BEYOND = _degrees(
     variable="degree",
     ask="1, 2, 4, 8 or 16 ranks",
     right=N_(
-        "As many as a box holds. A fifth rank would sit in another box, and then every AllReduce crosses the network "
-        "between them."
+        "As many as a box holds. With more, every AllReduce crosses the network, and even a quarter of its bytes take "
+        "longer there than the second box saves."
     ),
     hint_sentences=(
         N_("How many ranks are in one box? What joins them, and what joins two boxes?"),
-        N_("With 8 ranks each AllReduce also crosses the network, which is ten times as slow as PCIe."),
+        N_(
+            "4 ranks: a fourth of the computing, and the AllReduces of the cell above. 8 ranks: an eighth, the same "
+            "AllReduces inside, and a fourth of the bytes once more over the network, which is ten times as slow."
+        ),
     ),
     slower=N_(
         "On {degree}, the layer takes {time} ms: {computed} ms for computing, {sent} ms for sending. With the best "
@@ -194,6 +200,16 @@ WIRE = AmountExercise(
                 "twice: its own piece need not travel."
             ),
         ),
+        Misconception(
+            "once more than needed",
+            1400,
+            N_("That is 7 messages. After 3 a rank has one piece of the sum, and 3 more bring it the other three."),
+        ),
+        Misconception(
+            "two pieces",
+            400,
+            N_("That is two messages of 200 bytes, one for each half. A half takes 3, since 3 others are in the ring."),
+        ),
         Misconception("one piece", 200, N_("That is one message. How many does a rank send, one after the other?")),
         Misconception(
             "to everybody",
@@ -231,6 +247,17 @@ def _cases() -> list[Case]:
     ]
 
 
+def _microseconds(seconds: float) -> str:
+    return f"{1e6 * seconds:.4g} µs"
+
+
+def _terms(case: Case) -> str:
+    payload, ranks, latency, printed = case.args
+    alphas = _microseconds(2 * (ranks - 1) * latency)
+    sent = _microseconds(_no_latency(payload, ranks, latency, printed))
+    return _("{alphas} of latency and {bytes} of bytes").format(alphas=alphas, bytes=sent)
+
+
 def _both_ways(payload, ranks, latency, printed):
     return all_reduce_seconds(payload, ranks, latency, 2 * printed)
 
@@ -259,7 +286,8 @@ SECONDS = AmountFunctionExercise(
     id="08-seconds",
     function=all_reduce_seconds,
     inputs=_cases,
-    shown=lambda seconds: f"{1e6 * seconds:.4g} µs",
+    shown=_microseconds,
+    terms=_terms,
     right=N_(
         "Messages times what one costs, plus bytes on the wire over bytes a second. The printed figure is halved, since"
         " a rank sends on one half of the link while it receives on the other."

@@ -11,7 +11,6 @@ from tpviz.exercises.pattern import Misconception
 from tpviz.i18n import N_, _
 from tpviz.machines import DGX_H100, PCIE_BOX, Machine
 from tpviz.memory import GB
-from tpviz.published import MEGATRON_2021
 from tpviz.steps import step
 from tpviz.strategies import RankBytes, Strategy, rank_bytes, strategy_name
 from tpviz.tables import three
@@ -61,6 +60,24 @@ KEPT = AmountExercise(
             N_("That is what lies inside, 24/8. The 10 MB outside are kept as well, and on every rank."),
         ),
         Misconception(
+            "outside only", 10.0, N_("That is what lies outside. The rank's part of the 24 MB inside is kept, too.")
+        ),
+        Misconception(
+            "outside twice",
+            10 + 34 / TP,
+            N_("You counted the outside twice: whole, and an eighth of it again. Only the 24 MB inside are divided."),
+        ),
+        Misconception(
+            "outside for inside",
+            10 + 10 / TP,
+            N_("You divided the 10 MB outside, and left out the 24 MB inside. The inside is what TP divides."),
+        ),
+        Misconception(
+            "inside twice",
+            24 + 24 / TP,
+            N_("You counted the inside twice, and the outside not at all. Inside: 24/8. Outside: 10, on every rank."),
+        ),
+        Misconception(
             "the other way round",
             10 / TP + 24,
             N_(
@@ -81,9 +98,10 @@ class Cluster(NamedTuple):
     micro_batch: int = 1
 
 
-_7B = next(run.model for run in MEGATRON_2021 if run.size == 7.5)
-NODE = Cluster(_7B, DGX_H100, 8)
-BOXES = Cluster(_7B, PCIE_BOX, 64)
+_13B = Transformer(5120, 40, 40, 2048)
+"""A size that the figure of 08b lacks, so that no answer stands in it."""
+NODE = Cluster(_13B, DGX_H100, 8)
+BOXES = Cluster(_13B, PCIE_BOX, 32)
 WIDE = Cluster(Transformer(65536, 512, 4, 2048), DGX_H100, 256, 4)
 """A layer whose weights alone, in 16 bits, are more than a card holds."""
 
@@ -111,9 +129,14 @@ def _is_choice(value: object) -> bool:
 def _impossible(cluster: Cluster, choice: list[int]) -> str | None:
     """Why a cluster cannot run it: what is asked for does not exist, does not use all ranks, or does not fit."""
     tensor, data, _stage = choice
-    if tensor * data != cluster.ranks and min(tensor, data) > 0:
+    if min(tensor, data) < 1:
+        return _("Both degrees are at least 1, which means: not cut this way.")
+    if tensor * data != cluster.ranks:
         text = _("{tensor} × {data} is not {ranks}: the two degrees multiply to the number of ranks.")
         return text.format(tensor=_shown(tensor), data=_shown(data), ranks=cluster.ranks)
+    if cluster.model.heads % tensor:
+        text = _("The model's attention has {heads} heads, which {tensor} ranks cannot share evenly. Choose less TP.")
+        return text.format(heads=cluster.model.heads, tensor=tensor)
     try:
         kept, _speed = _judged(cluster, (choice[0], choice[1], choice[2]))
     except ValueError as error:
@@ -148,6 +171,21 @@ def possible(cluster: Cluster) -> Iterator[list[int]]:
                     yield choice
 
 
+def _spent(cluster: Cluster, choice: list[int]) -> str:
+    """Where a step's seconds go, in words."""
+    spent = step(cluster.model, cluster.machine, _strategy(choice), cluster.micro_batch)
+    return _(
+        "In a step ({sequences} sequences, {total} ms) a rank computes {computed} ms, waits {waited} ms for TP, and "
+        "{exposed} ms for what the data ranks send and nothing hides."
+    ).format(
+        sequences=choice[1] * cluster.micro_batch,
+        total=three(1e3 * float(spent.total)),
+        computed=three(1e3 * float(spent.matmuls + spent.elementwise)),
+        waited=three(1e3 * float(spent.tensor_parallel)),
+        exposed=three(1e3 * float(spent.gathers + spent.gradients)),
+    )
+
+
 @cache
 def _choices(cluster: Cluster) -> list[list[int]]:
     return list(possible(cluster))
@@ -155,6 +193,42 @@ def _choices(cluster: Cluster) -> list[list[int]]:
 
 def _speed(cluster: Cluster, choice: list[int]) -> float:
     return _judged(cluster, (choice[0], choice[1], choice[2]))[1]
+
+
+def _close(cluster: Cluster, choice: list[int]) -> dict[str, str]:
+    """How near a choice is to the best."""
+    best = max(_speed(cluster, each) for each in _choices(cluster))
+    return {"name": strategy_name(_strategy(choice)), "share": f"{_speed(cluster, choice) / best:.0%}"}
+
+
+def _node_nearly(choice: list[int]) -> str:
+    text = (
+        _(
+            "{name} reaches {share} of the best, too close for this model to tell. It hands the new weights out after "
+            "the step, when nothing is left to hide that behind."
+        )
+        if choice[0] == 1
+        else _(
+            "{name} reaches {share} of the best, too close for this model to tell. But no card computes a whole layer: "
+            "TP waits a little, and is not needed for room."
+        )
+    )
+    return text.format(**_close(NODE, choice))
+
+
+def _boxes_nearly(choice: list[int]) -> str:
+    text = _("{name} sends as much as ZeRO-2, 2 × the weights, and keeps the gradients whole, for which there is room.")
+    return text.format(**_close(BOXES, choice))
+
+
+def _wide_nearly(choice: list[int]) -> str:
+    fits = min(each[0] for each in _choices(WIDE))
+    nodes = choice[0] // WIDE.machine.ranks_per_node
+    text = _(
+        "{name} reaches {share} of the best. TP {tensor} spans {nodes} nodes; with so wide a layer that costs little. "
+        "The smallest TP that fits is {fits}, and it stays inside of a node."
+    )
+    return text.format(tensor=choice[0], nodes=nodes, fits=fits, **_close(WIDE, choice))
 
 
 def _spread(cluster: Cluster, **texts: Any) -> BestExercise:
@@ -165,7 +239,7 @@ def _spread(cluster: Cluster, **texts: Any) -> BestExercise:
         if choice is None:
             return found
         name = strategy_name(_strategy(choice))
-        return found | {"name": name, "speed": three(_speed(cluster, choice))}
+        return found | {"name": name, "speed": three(_speed(cluster, choice)), "spent": _spent(cluster, choice)}
 
     return BestExercise(
         hole="[..., ..., ...]",
@@ -176,7 +250,7 @@ def _spread(cluster: Cluster, **texts: Any) -> BestExercise:
         price=lambda choice: 1 / _speed(cluster, choice),
         choices=lambda: _choices(cluster),
         fields=fields,
-        slower=N_("{name} fits, and trains {speed} sequences a second. There is a choice that trains {best}."),
+        slower=N_("{name} fits, and trains {speed} sequences a second; there is a choice that trains {best}. {spent}"),
         slack=SLACK,
         **texts,
     )
@@ -193,9 +267,13 @@ ONE_NODE = _spread(
         "It fits, and each card runs a whole layer well. What the data ranks send hides behind the computing, so there "
         "is no reason for much TP here."
     ),
+    nearly=_node_nearly,
     hint_sentences=(
-        N_("Move the figure above to this model and this cluster. Which rows fit, and which of them is fastest?"),
-        N_("A rank without TP has large matmuls, and its gathers run while it computes."),
+        N_(
+            "The model states are 16 bytes × 13 · 10⁹, and the stages divide more and more of them by 8. Which fit, "
+            "with room for activations? In the figure above this model lies between 7.5B and 18.4B."
+        ),
+        N_("A rank without TP has large matmuls, and FSDP's gathers run while it computes."),
     ),
     misconceptions=(
         Misconception(
@@ -220,20 +298,21 @@ ONE_NODE = _spread(
 MANY_BOXES = _spread(
     BOXES,
     id="08b-boxes",
-    answer=lambda: [1, 64, 2],
+    answer=lambda: [1, 32, 2],
     variable="spread",
     right=N_(
         "On a slow link send little, and seldom: each weight's gradient once, and the weight once, in each step. FSDP "
         "gathers the weights twice, and TP sends in every layer."
     ),
+    nearly=_boxes_nearly,
     hint_sentences=(
-        N_("Move the figure above to this model and these boxes. What do DP, ZeRO-2 and FSDP send?"),
+        N_("What do DP, ZeRO-2 and FSDP send in a step, as a multiple of the weights? Which of them can a card keep?"),
         N_("ZeRO-2 keeps the weights whole on each rank, so that nothing need be gathered for forward and backward."),
     ),
     misconceptions=(
         Misconception(
             "FSDP as always",
-            [1, 64, 3],
+            [1, 32, 3],
             N_(
                 "FSDP fits, and trains {speed} sequences a second: it gathers all weights twice a step, more than this "
                 "link can hide behind one sequence. A lower stage keeps more and sends less: {best}."
@@ -241,23 +320,23 @@ MANY_BOXES = _spread(
         ),
         Misconception(
             "TP in each box",
-            [4, 16, 3],
+            [4, 8, 3],
             N_(
-                "TP inside of a box is right where NVLink is inside. PCIe is slow, and the ranks wait for it in every "
-                "layer: {speed} sequences a second. There is a choice that trains {best}."
+                "TP inside of a box is right where NVLink is inside. PCIe is slow, and a step finishes a fourth of the "
+                "sequences: {speed} a second, and {best} can be had. {spent}"
             ),
         ),
         Misconception(
             "TP in each box, with DP",
-            [4, 16, 0],
+            [4, 8, 0],
             N_(
-                "TP inside of a box is right where NVLink is inside. PCIe is slow, and the ranks wait for it in every "
-                "layer: {speed} sequences a second. There is a choice that trains {best}."
+                "TP inside of a box is right where NVLink is inside. PCIe is slow, and a step finishes a fourth of the "
+                "sequences: {speed} a second, and {best} can be had. {spent}"
             ),
         ),
         Misconception(
             "plain DP",
-            [1, 64, 0],
+            [1, 32, 0],
             N_(
                 "Each rank would keep all 16 bytes of every parameter, and activations: more than the {memory} GB of "
                 "the card. Something has to be cut."
@@ -275,6 +354,7 @@ WIDE_LAYER = _spread(
         "FSDP alone has to gather whole layers, and a card holds none. TP cuts the layer itself; ZeRO over the other "
         "ranks cuts the rest. With TP 8 all that waits stays on NVLink."
     ),
+    nearly=_wide_nearly,
     hint_sentences=(
         N_("One layer's weights are 103 GB. FSDP gathers a layer, and prefetches the next. What has to be cut?"),
         N_("TP has to cut a layer until two of them, and the rest, fit in 80 GB. Is 2 or 4 enough?"),
