@@ -78,11 +78,18 @@ def _cases() -> list[Case]:
     return [case(10, 1), case(2, 1), case(1, 2)]
 
 
+def _terms(case: Case) -> str:
+    computing, sending = (1e3 * seconds for seconds in case.args)
+    text = _("{computing:g} ms on one rank over {half:g} + {sending:g} ms on two")
+    return text.format(computing=computing, half=computing / 2, sending=sending)
+
+
 SPEED_UP = AmountFunctionExercise(
     id="08c-speed-up",
     function=speed_up,
     inputs=_cases,
     shown=lambda times: _("{times:.4g} times as fast").format(times=times),
+    terms=_terms,
     right=N_("Each rank computes half, and then waits for all that is sent. Above 1, two ranks pay."),
     hint_sentences=(
         N_("Each of two ranks computes half. And does each send half of what is sent?"),
