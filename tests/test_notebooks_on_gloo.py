@@ -6,7 +6,10 @@ import nbformat
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-NOTEBOOKS = sorted(Path(__file__).parents[1].glob("notebooks/*.ipynb"))
+# 09 runs on gloo by itself, and shows a program that differs there on purpose.
+NOTEBOOKS = sorted(
+    path for path in Path(__file__).parents[1].glob("notebooks/*.ipynb") if not path.stem.startswith("09")
+)
 
 # In the kernel, before the first cell: every simulated run that a cell, a widget or a check makes is made on gloo's
 # processes too. A failure must have the same words; what runs inside of a rank's program stays there.

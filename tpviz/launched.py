@@ -19,6 +19,10 @@ from typing import Any
 import cloudpickle
 import torch
 import torch.distributed as dist
+
+# Its functions have the world as their default argument. Loaded when a world is there (a tensor on the meta device does
+# it), they would keep that world, and its threads, to the process's end, which then now and then is an abort.
+import torch.distributed.nn
 from torch.distributed.rendezvous import rendezvous
 from torch.utils._pytree import tree_map_only
 

@@ -129,6 +129,8 @@ class SimulatedCommunicator(Communicator):
 class Simulation:
     """One run of ``program(comm, *args)`` on simulated ranks."""
 
+    _results: Callable[[Call, list[Tensor]], Sequence[Any]] = staticmethod(results)
+
     def __init__(self, program: Program, args: tuple[Any, ...], ranks: int) -> None:
         self._captured = Captured(program, args)
         self._size = ranks
@@ -333,7 +335,7 @@ class Simulation:
             shape, payload = first.whole(tensors)
             if (reason := diagnosis.uneven(first, tensors)) is not None:
                 self._fail(diagnosis.mismatch(self._stands(), group.ranks, calls, reason))
-            answers = results(first, tensors)
+            answers = self._results(first, tensors)
             self._record(first, group.ranks, shape, first.tensor.dtype, payload)
         for member, answer in zip(group.members, answers, strict=True):
             member.result, member.state = answer, _READY
