@@ -122,6 +122,19 @@ def by_rank_0s(comm, w, grad):
     return w - total if comm.broadcast(grad).isfinite().all() else w
 
 
+def entry_by_entry(comm, w, grad):
+    mean = comm.all_reduce(grad) / comm.world_size
+    return w - torch.where(mean.isfinite(), mean, 0)
+
+
+def if_deciding(is_fit):
+    def step(comm, w, grad):
+        mean = comm.all_reduce(grad, op="mean")
+        return w - mean if is_fit(mean) else w
+
+    return step
+
+
 @pytest.mark.parametrize(
     ("step", "misconception", "said"),
     [
@@ -133,6 +146,12 @@ def by_rank_0s(comm, w, grad):
         (lambda comm, w, grad: w - grad.nan_to_num(0, 0, 0), "own step", "nothing is sent"),
         (asked_and_stayed_away, None, "the ranks do not meet"),
         (by_rank_0s, "rank 0's", "rank 0's gradient was finite"),
+        (entry_by_entry, "entry by entry", "w must stay whole"),
+        (if_deciding(lambda mean: mean.isfinite().any()), "any", "One ∞ is enough to skip"),
+        (if_deciding(lambda mean: mean[0].isfinite()), "one entry", "the first entry only"),
+        (if_deciding(lambda mean: mean[-1].isfinite()), "any", "although an entry of the mean is ∞"),
+        (if_deciding(lambda mean: not mean.isinf().any()), "not infinite", "use `isfinite`"),
+        (if_deciding(lambda mean: not mean.isinf().all()), "not infinite", "use `isfinite`"),
         (lambda comm, w, grad: 1 // comm.rank, None, "ZeroDivisionError"),
     ],
 )

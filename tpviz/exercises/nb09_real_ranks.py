@@ -146,11 +146,15 @@ def _cases() -> list[Case]:
     overflow, both = grads.clone(), grads[:2].clone()
     overflow[1] = both[0] = torch.inf
     both[1] = -torch.inf
+    first, last = grads[:2].clone(), grads[:2].clone()
+    first[1, 0] = last[0, 1] = torch.inf
     return [
         Case((w, grads[:2]), _("{ranks} ranks with finite gradients").format(ranks=2), 2),
         Case((w, overflow), _("{ranks} ranks, of which rank 1 has an infinite gradient").format(ranks=4), 4),
         Case((w, overflow[:2]), _("{ranks} ranks, of which rank 1 has an infinite gradient").format(ranks=2), 2),
         Case((w, both), _("{ranks} ranks, one with ∞ and one with −∞").format(ranks=2), 2),
+        Case((w, first), _("{ranks} ranks, rank 1 with one ∞ and one finite number").format(ranks=2), 2),
+        Case((w, last), _("{ranks} ranks, rank 0 with one finite number and one ∞").format(ranks=2), 2),
     ]
 
 
@@ -185,7 +189,7 @@ class MeetingExercise(ProgramExercise):
 
 
 def step(comm, w, grad):
-    """w minus the mean gradient; or w, on all ranks, if one's gradient is infinite."""
+    """w minus the mean gradient; or w, on all ranks, if one's gradient has an ∞."""
     mean = comm.all_reduce(grad, op="mean")  # hole
     return w - mean if torch.isfinite(mean).all() else w  # hole
 
@@ -206,6 +210,21 @@ def _rank_0s_check(comm, w, grad):
 
 def _zeros(comm, w, grad):
     return w - comm.all_reduce(torch.where(torch.isfinite(grad), grad, 0.0), op="mean")
+
+
+def _entry_by_entry(comm, w, grad):
+    mean = comm.all_reduce(grad, op="mean")
+    return torch.where(torch.isfinite(mean), w - mean, w)
+
+
+def _if_deciding(is_fit):
+    """The step that all take or none, by another condition on the mean."""
+
+    def program(comm, w, grad):
+        mean = comm.all_reduce(grad, op="mean")
+        return w - mean if is_fit(mean) else w
+
+    return program
 
 
 def _summed(comm, w, grad):
@@ -246,6 +265,14 @@ STEP = MeetingExercise(
             ),
         ),
         Misconception(
+            "not infinite",
+            _if_deciding(lambda mean: not mean.isinf().any()),
+            N_(
+                "∞ − ∞ is nan, which isn't infinite either: use `isfinite`. Tried on {case}: {place} is {got}, and it "
+                "should stay {expected}."
+            ),
+        ),
+        Misconception(
             "no check",
             lambda comm, w, grad: w - comm.all_reduce(grad, op="mean"),
             N_(
@@ -268,6 +295,30 @@ STEP = MeetingExercise(
                 "The ranks meet, and zeros take the place of what is not finite. Tried on {case}: a step is taken, "
                 "{place} is {got}, and it should stay {expected}. The mean is over fewer gradients than it is divided "
                 "by, and nobody was told."
+            ),
+        ),
+        Misconception(
+            "entry by entry",
+            _entry_by_entry,
+            N_(
+                "You skip entry by entry; w must stay whole. Tried on {case}: {place} is {got}, and it should stay "
+                "{expected}. Half a step has been taken, from a gradient that nobody trusts."
+            ),
+        ),
+        Misconception(
+            "any",
+            _if_deciding(lambda mean: torch.isfinite(mean).any()),
+            N_(
+                "You take the step although an entry of the mean is ∞. Tried on {case}: {place} is {got}, and it should "
+                "stay {expected}. One ∞ is enough to skip: `.all()` must be finite."
+            ),
+        ),
+        Misconception(
+            "one entry",
+            _if_deciding(lambda mean: torch.isfinite(mean[0])),
+            N_(
+                "You look at the first entry only. Tried on {case}: {place} is {got}, and it should be {expected}. "
+                "An ∞ may stand in any entry: `torch.isfinite(mean).all()`."
             ),
         ),
         Misconception(
