@@ -50,7 +50,11 @@ def said_wrong(name, answer):
         ("09-servers", [2, 16, 0], "numbered anew", "*local* rank"),
         ("09-servers", [2, 2, 1], "one process for each server", "each server has eight"),
         ("09-servers", [2, 8, 8], "the first server's only", "Two commands"),
-        ("09-servers", [2, 16, 9], None, "It is not [2, 16, 9]."),
+        ("09-servers", [2, 16, 9], "counted from 1", "Ranks begin at 0"),
+        ("09-servers", [2, 16, 7], "the last of the first server", "the last rank on the first server"),
+        ("09-servers", [2, 16, 1], "the server's number", "`--node-rank 1`"),
+        ("09-servers", [8, 16, 8], "a command for each GPU", "one command starts a process for each"),
+        ("09-servers", [2, 16, 10], None, "It is not [2, 16, 10]."),
         ("09-servers", [2, 16], None, "An answer of the form […, …, …] is needed."),
     ],
 )
@@ -122,6 +126,19 @@ def by_rank_0s(comm, w, grad):
     return w - total if comm.broadcast(grad).isfinite().all() else w
 
 
+def entry_by_entry(comm, w, grad):
+    mean = comm.all_reduce(grad) / comm.world_size
+    return w - torch.where(mean.isfinite(), mean, 0)
+
+
+def if_deciding(is_fit):
+    def step(comm, w, grad):
+        mean = comm.all_reduce(grad, op="mean")
+        return w - mean if is_fit(mean) else w
+
+    return step
+
+
 @pytest.mark.parametrize(
     ("step", "misconception", "said"),
     [
@@ -133,6 +150,12 @@ def by_rank_0s(comm, w, grad):
         (lambda comm, w, grad: w - grad.nan_to_num(0, 0, 0), "own step", "nothing is sent"),
         (asked_and_stayed_away, None, "the ranks do not meet"),
         (by_rank_0s, "rank 0's", "rank 0's gradient was finite"),
+        (entry_by_entry, "entry by entry", "w must stay whole"),
+        (if_deciding(lambda mean: mean.isfinite().any()), "any", "One ∞ is enough to skip"),
+        (if_deciding(lambda mean: mean[0].isfinite()), "one entry", "the first entry only"),
+        (if_deciding(lambda mean: mean[-1].isfinite()), "any", "although an entry of the mean is ∞"),
+        (if_deciding(lambda mean: not mean.isinf().any()), "not infinite", "use `isfinite`"),
+        (if_deciding(lambda mean: not mean.isinf().all()), "not infinite", "use `isfinite`"),
         (lambda comm, w, grad: 1 // comm.rank, None, "ZeroDivisionError"),
     ],
 )
@@ -199,14 +222,31 @@ def test_the_plan_that_sends_least_is_right_however_it_is_written(plan):
                 "down": ROW(input_layouts=WHOLE),
             },
             "as it was",
-            "432 bytes are sent, and 144 will do",
+            "432 bytes of payload are sent, and 144 will do",
         ),
-        (dict.fromkeys(("gate", "up", "down"), COLUMN(output_layouts=WHOLE)), "columns only", "432 bytes where 144"),
+        (
+            dict.fromkeys(("gate", "up", "down"), COLUMN(output_layouts=WHOLE)),
+            "columns only",
+            "432 bytes of payload where 144",
+        ),
         (dict.fromkeys(("gate", "up", "down"), COLUMN()), "columns without layouts", "PyTorch refuses it"),
         (
             {"gate": ROW(input_layouts=WHOLE), "up": ROW(input_layouts=WHOLE), "down": COLUMN(output_layouts=WHOLE)},
             "rows first",
             "Rows first leaves partial sums",
+        ),
+        (
+            {"gate": COLUMN(output_layouts=WHOLE), "up": COLUMN(output_layouts=WHOLE), "down": ROW()},
+            "only down mended",
+            "gate and up still gather",
+        ),
+        (dict.fromkeys(("gate", "up", "down"), ROW()), "rows without layouts", "gate expects its input cut"),
+        ({"gate": ROW(), "up": ROW(), "down": COLUMN()}, "rows without layouts", "x is whole"),
+        ({"gate": COLUMN(), "up": COLUMN(), "down": ROW}, None, "needs its brackets: RowwiseParallel()"),
+        (
+            lambda: {"gate": COLUMN(output_layouts=WHOLE), "up": COLUMN(output_layouts=WHOLE)},
+            None,
+            "a rank holds 64 numbers of weights, and 48 will do",
         ),
         ({}, "nothing", "holds all 96 numbers"),
         ({"up": COLUMN(), "down": ROW()}, "gate forgotten", "gate stays whole"),
@@ -218,7 +258,7 @@ def test_the_plan_that_sends_least_is_right_however_it_is_written(plan):
         (
             {"gate": COLUMN(output_layouts=WHOLE), "up": COLUMN(output_layouts=WHOLE)},
             None,
-            "a rank holds 64 numbers of weights, and 48 will do",
+            "down is missing from your plan",
         ),
         (
             {"gate": COLUMN(), "up": COLUMN(), "down": ROW(output_layouts=Shard(1))},

@@ -29,7 +29,8 @@ _INSIDE = 14
 """Between a bar's ends and its words."""
 _COLUMN = 26
 """Between two columns."""
-_ARROW = 46
+_ARROW = 24
+"""As long as an arrow beside a phase's name: forward goes down through the modules, backward up."""
 
 
 class _Bar(NamedTuple):
@@ -132,9 +133,9 @@ class _Modules:
         y = MARGIN + _HEAD // 2 - 4
         canvas.text(column.center_x, middle(y, "label"), phase, "label", "c")
         if phase == "forward":
-            canvas.arrow(column.center_x + half, column.center_x + half + _ARROW - 12, y)
+            canvas.rise(column.center_x + half + _ARROW // 2, y - _ARROW // 2, y + _ARROW // 2)
         elif phase == "backward":
-            canvas.arrow(column.center_x - half, column.center_x - half - _ARROW + 12, y)
+            canvas.rise(column.center_x + half + _ARROW // 2, y + _ARROW // 2, y - _ARROW // 2)
 
     def _draw_cell(self, canvas: Canvas, bars: Sequence[_Bar], column: Box, top: int, height: int) -> None:
         if not bars:

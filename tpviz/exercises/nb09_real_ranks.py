@@ -7,9 +7,6 @@ DTensor, and all that needs it, is slow to import: only who mends the plan waits
 from __future__ import annotations
 
 import copy
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -123,6 +120,26 @@ SERVERS = ValueExercise(
             ),
         ),
         Misconception(
+            "counted from 1",
+            [2, 16, 9],
+            N_("Ranks begin at 0: the first server has ranks 0 to 7."),
+        ),
+        Misconception(
+            "the last of the first server",
+            [2, 16, 7],
+            N_("7 is the last rank on the first server, which has ranks 0 to 7."),
+        ),
+        Misconception(
+            "the server's number",
+            [2, 16, 1],
+            N_("1 is the second server's own number, `--node-rank 1`. Ranks are numbered by processes."),
+        ),
+        Misconception(
+            "a command for each GPU",
+            [8, 16, 8],
+            N_("8 is the number of GPUs of one server, and one command starts a process for each of them."),
+        ),
+        Misconception(
             "one process for each server",
             [2, 2, 1],
             N_("A rank has one GPU, and each server has eight: `--nproc-per-node 8` starts a process for each."),
@@ -146,11 +163,15 @@ def _cases() -> list[Case]:
     overflow, both = grads.clone(), grads[:2].clone()
     overflow[1] = both[0] = torch.inf
     both[1] = -torch.inf
+    first, last = grads[:2].clone(), grads[:2].clone()
+    first[1, 0] = last[0, 1] = torch.inf
     return [
         Case((w, grads[:2]), _("{ranks} ranks with finite gradients").format(ranks=2), 2),
         Case((w, overflow), _("{ranks} ranks, of which rank 1 has an infinite gradient").format(ranks=4), 4),
         Case((w, overflow[:2]), _("{ranks} ranks, of which rank 1 has an infinite gradient").format(ranks=2), 2),
         Case((w, both), _("{ranks} ranks, one with ∞ and one with −∞").format(ranks=2), 2),
+        Case((w, first), _("{ranks} ranks, rank 1 with one ∞ and one finite number").format(ranks=2), 2),
+        Case((w, last), _("{ranks} ranks, rank 0 with one finite number and one ∞").format(ranks=2), 2),
     ]
 
 
@@ -185,7 +206,7 @@ class MeetingExercise(ProgramExercise):
 
 
 def step(comm, w, grad):
-    """w minus the mean gradient; or w, on all ranks, if one's gradient is infinite."""
+    """w minus the mean gradient; or w, on all ranks, if one's gradient has an ∞."""
     mean = comm.all_reduce(grad, op="mean")  # hole
     return w - mean if torch.isfinite(mean).all() else w  # hole
 
@@ -206,6 +227,21 @@ def _rank_0s_check(comm, w, grad):
 
 def _zeros(comm, w, grad):
     return w - comm.all_reduce(torch.where(torch.isfinite(grad), grad, 0.0), op="mean")
+
+
+def _entry_by_entry(comm, w, grad):
+    mean = comm.all_reduce(grad, op="mean")
+    return torch.where(torch.isfinite(mean), w - mean, w)
+
+
+def _if_deciding(is_fit):
+    """The step that all take or none, by another condition on the mean."""
+
+    def program(comm, w, grad):
+        mean = comm.all_reduce(grad, op="mean")
+        return w - mean if is_fit(mean) else w
+
+    return program
 
 
 def _summed(comm, w, grad):
@@ -246,6 +282,14 @@ STEP = MeetingExercise(
             ),
         ),
         Misconception(
+            "not infinite",
+            _if_deciding(lambda mean: not mean.isinf().any()),
+            N_(
+                "∞ − ∞ is nan, which isn't infinite either: use `isfinite`. Tried on {case}: {place} is {got}, and it "
+                "should stay {expected}."
+            ),
+        ),
+        Misconception(
             "no check",
             lambda comm, w, grad: w - comm.all_reduce(grad, op="mean"),
             N_(
@@ -268,6 +312,30 @@ STEP = MeetingExercise(
                 "The ranks meet, and zeros take the place of what is not finite. Tried on {case}: a step is taken, "
                 "{place} is {got}, and it should stay {expected}. The mean is over fewer gradients than it is divided "
                 "by, and nobody was told."
+            ),
+        ),
+        Misconception(
+            "entry by entry",
+            _entry_by_entry,
+            N_(
+                "You skip entry by entry; w must stay whole. Tried on {case}: {place} is {got}, and it should stay "
+                "{expected}. Half a step has been taken, from a gradient that nobody trusts."
+            ),
+        ),
+        Misconception(
+            "any",
+            _if_deciding(lambda mean: torch.isfinite(mean).any()),
+            N_(
+                "You take the step although an entry of the mean is ∞. Tried on {case}: {place} is {got}, and it "
+                "should stay {expected}. One ∞ is enough to skip: `.all()` must be finite."
+            ),
+        ),
+        Misconception(
+            "one entry",
+            _if_deciding(lambda mean: torch.isfinite(mean[0])),
+            N_(
+                "You look at the first entry only. Tried on {case}: {place} is {got}, and it should be {expected}. "
+                "An ∞ may stand in any entry: `torch.isfinite(mean).all()`."
             ),
         ),
         Misconception(
@@ -313,25 +381,13 @@ def _gated():
     return Gated()
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """DTensor writes a page to the log for shapes that do not fit, beside the exception."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 def _sent_by(plan: Any, ranks: int) -> list[Any]:
     """The numbers of weights a rank holds, the shape of its Y, and a row for each module and phase that sent."""
     from torch.distributed.tensor.parallel import parallelize_module
 
     from tpviz.watching import pretended_ranks, watch
 
-    with _quiet(), pretended_ranks(ranks) as mesh:
+    with pretended_ranks(ranks) as mesh:
         model = parallelize_module(_gated(), mesh, dict(plan))
         with watch(model) as watched:
             Y = model(X.clone().requires_grad_())
@@ -375,12 +431,16 @@ class PlanExercise(ValueExercise):
             return _("A plan is needed, a dictionary with a style for each module, and this is {value}.").format(
                 value=values.in_words(answer)
             )
-        for name in answer:
+        for name, style in answer.items():
             if type(name) is not str or name not in _MODULES:
                 return _("The model has no module {name}; it has {known}.").format(
                     name=f'"{values.shortened(name)}"' if type(name) is str else values.in_words(name),
                     known=", ".join(_MODULES),
                 )
+            if isinstance(style, type):
+                return _("A style needs its brackets: {style}().").format(style=values.shortened(style.__name__))
+        if answer and "down" not in answer:
+            return _("down is missing from your plan: it would stay whole on each rank.")
         return None
 
     def difference(self, expected: object, got: object, case: Case) -> Difference:
@@ -398,7 +458,7 @@ class PlanExercise(ValueExercise):
             shapes = {"got_shape": values.shown(shape), "expected_shape": values.shown(whole)}
             return Difference(text.format(**fields, **shapes), fields | shapes)
         if extra := [row for row in sent if row not in needed]:
-            text = _("Tried on {case}: {got} bytes are sent, and {expected} will do. Not needed: {rows}.")
+            text = _("Tried on {case}: {got} bytes of payload are sent, and {expected} will do. Not needed: {rows}.")
             return Difference(text.format(**fields, rows=_in_words(extra)), fields)
         text = _("Tried on {case}: without {rows} there are partial sums where whole numbers are needed.")
         return Difference(text.format(**fields, rows=_in_words([row for row in needed if row not in sent])), fields)
@@ -439,6 +499,16 @@ def _rows_first() -> dict[str, Any]:
     return {name: row(input_layouts=whole) for name in ("gate", "up")} | {"down": column(output_layouts=whole)}
 
 
+def _only_down_mended() -> dict[str, Any]:
+    _column, row, _whole = _styles()
+    return _as_it_was() | {"down": row()}
+
+
+def _rows_without_layouts() -> dict[str, Any]:
+    _column, row, _whole = _styles()
+    return {name: row() for name in _MODULES}
+
+
 def _columns_without_layouts() -> dict[str, Any]:
     column, _row, _whole = _styles()
     return {name: column() for name in _MODULES}
@@ -474,31 +544,44 @@ PLAN = PlanExercise(
             _as_it_was,
             N_(
                 "This is the plan as it was: gate and up gather their outputs, and down cuts the product again. {got} "
-                "bytes are sent, and {expected} will do."
+                "bytes of payload are sent, and {expected} will do."
             ),
         ),
         Misconception(
             "columns only",
             _columns_only,
             N_(
-                "Three column layers, each of which gathers its output: right numbers, {got} bytes where {expected} "
-                "will do. The last layer should want what the others leave: columns. Which style does?"
+                "Three column layers, each of which gathers its output: right numbers, {got} bytes of payload "
+                "where {expected} will do. The last layer should want what the others leave: columns. Which style does?"
             ),
         ),
         Misconception(
             "columns without layouts",
             _columns_without_layouts,
             N_(
-                "PyTorch refuses it ({error}). The third layer wants its input whole and gets columns. It could gather "
-                "them; or it could be of the style that wants columns."
+                "PyTorch refuses it: the shapes do not fit. The third layer wants its input whole and gets columns. It "
+                "could gather them; or it could be of the style that wants columns."
             ),
+        ),
+        Misconception(
+            "only down mended",
+            _only_down_mended,
+            N_(
+                "PyTorch refuses it: gate and up still gather, so down gets the whole H, and takes it for one rank's "
+                "part. What is `output_layouts` of gate and up for?"
+            ),
+        ),
+        Misconception(
+            "rows without layouts",
+            _rows_without_layouts,
+            N_("PyTorch refuses it: gate expects its input cut, as `RowwiseParallel()` does, and x is whole."),
         ),
         Misconception(
             "rows first",
             _rows_first,
             N_(
                 "Rows first leaves partial sums, which must be summed before the ReLU, where the matrix is twice as "
-                "wide: {got} bytes, and {expected} will do."
+                "wide: {got} bytes of payload, and {expected} will do."
             ),
         ),
         Misconception(
