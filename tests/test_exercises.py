@@ -29,11 +29,6 @@ REMARKS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def no_earlier_answers():
-    exercises._wrong_answers.clear()
-
-
 def run_cell(source):
     """What a notebook's cell shows: the value of its last line."""
     *body, last = ast.parse(source).body

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from answers import said_right, said_wrong
 from torch.distributed.tensor.placement_types import Partial, Replicate, Shard
 from torch.nn import functional
 
@@ -13,24 +14,6 @@ import tpviz
 from tpviz import example, exercises, plans
 from tpviz.exercises import nb06_two_layers, nb07b_planner
 from tpviz.rules import PLACEMENTS, str_of
-
-
-@pytest.fixture(autouse=True)
-def no_earlier_answers():
-    exercises._wrong_answers.clear()
-
-
-def said_right(name, answer):
-    feedback = exercises.check(name, answer)
-    assert feedback.status == "right", feedback.text
-    return feedback.sentences[1:]
-
-
-def said_wrong(name, answer):
-    feedback = exercises.check(name, answer)
-    assert feedback.status == "wrong", feedback.text
-    return feedback.misconception, feedback.text
-
 
 # 06
 

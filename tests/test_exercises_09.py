@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
+from answers import said_right, said_wrong
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
@@ -14,24 +15,6 @@ import tpviz
 from tpviz import exercises
 from tpviz.exercises import nb09_real_ranks
 from tpviz.watching import pretended_ranks
-
-
-@pytest.fixture(autouse=True)
-def no_earlier_answers():
-    exercises._wrong_answers.clear()
-
-
-def said_right(name, answer):
-    feedback = exercises.check(name, answer)
-    assert feedback.status == "right", feedback.text
-    return feedback.sentences[1:]
-
-
-def said_wrong(name, answer):
-    feedback = exercises.check(name, answer)
-    assert feedback.status == "wrong", feedback.text
-    return feedback.misconception, feedback.text
-
 
 # What is said of values
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from hypothesis import HealthCheck, given, settings
 from test_mismatch import MISMATCHES
-from test_random_programs import DEPTH, OPERATORS, Program, programs, run_on_ranks  # noqa: F401
+from test_random_programs import OPERATORS, Program, programs, run_on_ranks
 
 import tpviz
 from tpviz import wire

@@ -1,8 +1,9 @@
 """Real ranks: a communicator over torch.distributed, for one process a rank (communicators).
 
-A collective begins with one slot from every rank (``wire.py``), so each rank sees what the others call before any
-number moves: gloo itself returns wrong numbers for unequal shapes, and NCCL hangs. A small tensor travels in its slot
-and is reduced here, in rank order, as on simulated ranks; a large one follows by torch.distributed's own collective.
+A collective begins with one slot from every rank (``wire.py``), so each rank sees what the others call before a number
+is used: by itself gloo returns wrong numbers or ends the process, and NCCL hangs. A small tensor travels in its slot,
+and is reduced here, in rank order, as on simulated ranks; larger ones travel beside the slots or after them
+(``transfers.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tpviz.communicator import Call, Communicator
 from tpviz.i18n import _
 from tpviz.moving import result
 from tpviz.standing import Board, PeerLost, Store, Unmet
-from tpviz.transfers import exchange, transfer
+from tpviz.transfers import exchange, started, transfer
 from tpviz.wire import Facts, Message, Slots, as_bytes, call_of, facts_of, fits
 
 BACKENDS = {"gloo": "gloo", "nccl": "cpu:gloo,cuda:nccl"}
@@ -174,7 +175,7 @@ class DistributedCommunicator(Communicator):
         slots = self._joint.slots
         self._seat.board.wait([meeting], lambda: self._waits(mine))
         if slots.agree():
-            return [facts[5]] * self.world_size, fits(mine.tensor)
+            return [facts.shape] * self.world_size, fits(mine.tensor)
         messages = [slots.read(rank) for rank in range(self.world_size)]
         calls = [call_of(message.facts) for message in messages]
         self._check_twins(messages, calls)
@@ -184,7 +185,7 @@ class DistributedCommunicator(Communicator):
             tensors = [call.tensor for call in calls if call.tensor is not None]
             if (reason := diagnosis.uneven(mine, tensors)) is not None:
                 raise Unmet(diagnosis.mismatch({}, self.ranks, calls, reason))
-        return [message.facts[5] for message in messages], all(message.inside for message in messages)
+        return [message.facts.shape for message in messages], all(message.inside for message in messages)
 
     def _check_twins(self, messages: list[Message], calls: list[Call]) -> None:
         if any(message.twin != self._twin for message in messages):
@@ -228,16 +229,17 @@ class DistributedCommunicator(Communicator):
         if mine.peer is not None:
             joint.slots.write(Message(self._twin, facts, inside), x)
             acknowledged = torch.empty(1, dtype=torch.uint8)
-            sending += _started(dist.isend(own, group=group, group_dst=mine.peer, tag=_HEADER))
-            sending += _started(dist.irecv(acknowledged, group=group, group_src=mine.peer, tag=_ACKNOWLEDGEMENT))
+            sending.append(started(dist.isend(own, group=group, group_dst=mine.peer, tag=_HEADER)))
+            sending.append(started(dist.irecv(acknowledged, group=group, group_src=mine.peer, tag=_ACKNOWLEDGEMENT)))
         message = None
         if mine.source_peer is not None:
-            receiving += _started(dist.irecv(came, group=group, group_src=mine.source_peer, tag=_HEADER))
+            receiving.append(started(dist.irecv(came, group=group, group_src=mine.source_peer, tag=_HEADER)))
             board.wait(receiving, where)
             message = joint.came.read(0)
             self._check_twins([message], [mine])
             yes = torch.zeros(1, dtype=torch.uint8)
-            board.wait(_started(dist.isend(yes, group=group, group_dst=mine.source_peer, tag=_ACKNOWLEDGEMENT)), where)
+            answer = started(dist.isend(yes, group=group, group_dst=mine.source_peer, tag=_ACKNOWLEDGEMENT))
+            board.wait([answer], where)
         board.wait(sending, where)
         return self._move(mine, inside, message)
 
@@ -249,11 +251,11 @@ class DistributedCommunicator(Communicator):
             data = as_bytes(mine.tensor)
             operations.append(dist.P2POp(dist.isend, data, group=group, group_peer=mine.peer, tag=_DATA))
         if message is not None:
-            shape, dtype = message.facts[5], getattr(torch, message.facts[6])
+            shape, dtype = message.facts.shape or (), getattr(torch, message.facts.dtype or "")
             if message.inside:
                 received = self._joint.came.tensor(0, shape, dtype).clone()
             else:
-                device = torch.device("cpu") if message.facts[7] else self.device
+                device = torch.device("cpu") if message.facts.on_cpu else self.device
                 received = torch.empty(shape, dtype=dtype, device=device)
                 memory = received.view(-1).view(torch.uint8)
                 operations.append(dist.P2POp(dist.irecv, memory, group=group, group_peer=mine.source_peer, tag=_DATA))
@@ -276,8 +278,3 @@ class DistributedCommunicator(Communicator):
             return posting
 
         return where
-
-
-def _started(work: Work | None) -> list[Work]:
-    assert work is not None, "this process is not a member of the group that it sends in"
-    return [work]

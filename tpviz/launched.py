@@ -30,7 +30,7 @@ from tpviz.distributed import BACKENDS, TIMEOUT, World
 from tpviz.i18n import _
 from tpviz.outcomes import GRACE_SECONDS, conclude
 from tpviz.playing import Outcome, Task, play, sendable, unsendable
-from tpviz.standing import Store
+from tpviz.standing import Store, read, write
 from tpviz.trace import Trace
 
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -125,7 +125,7 @@ def _all_outcomes(world: World, run: str, mine: Outcome) -> list[Outcome]:
     """Return how the run ended on each rank; who has failed does not wait long for the others."""
     keys = [f"tpviz/{run}/outcome/{rank}" for rank in range(world.size)]
     sent = replace(mine, output=None, error=None if mine.error is None else sendable(mine.error))
-    world.store.set(keys[world.rank], cloudpickle.dumps(sent).hex())
+    write(world.store, keys[world.rank], cloudpickle.dumps(sent))
     failed_at = None
     while True:
         try:
@@ -144,8 +144,4 @@ def _all_outcomes(world: World, run: str, mine: Outcome) -> list[Outcome]:
 
 
 def _known(store: Store, keys: list[str]) -> dict[int, Outcome]:
-    return {
-        rank: pickle.loads(bytes.fromhex(store.get(key).decode()))
-        for rank, key in enumerate(keys)
-        if store.check([key])
-    }
+    return {rank: read(store, key) for rank, key in enumerate(keys) if store.check([key])}

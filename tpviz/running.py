@@ -102,10 +102,8 @@ def _run_on_real_ranks(program: Callable[..., Any], ranks: int | None, backend: 
     number, gpus, why = ranks or 2, torch.cuda.device_count(), ""
     if backend == "auto":
         if gpus < number:
-            done = run(program, number, "simulated", args)
-            return Run(
-                done.outputs, done.trace, why=_("simulated, as GPUs are fewer than ranks: {gpus}").format(gpus=gpus)
-            )
+            why = _("simulated, as GPUs are fewer than ranks: {gpus}").format(gpus=gpus)
+            return Run(*simulated.Simulation(program, args, number).run(), why=why)
         backend, why = "nccl", _(_NCCL)
     if backend == "nccl" and gpus < number:
         message = _(

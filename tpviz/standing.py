@@ -12,7 +12,7 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tpviz import diagnosis
 
@@ -36,6 +36,16 @@ class Store(Protocol):
 
     def wait(self, keys: list[str], timeout: timedelta, /) -> None:
         """Wait until the keys exist, or raise."""
+
+
+def write(store: Store, key: str, pickled: bytes) -> None:
+    """Put a pickled value into a store, as text, since it takes nothing else."""
+    store.set(key, pickled.hex())
+
+
+def read(store: Store, key: str) -> Any:
+    """Return the value that ``write`` has put there."""
+    return pickle.loads(bytes.fromhex(store.get(key).decode()))
 
 
 class Work(Protocol):
@@ -86,8 +96,7 @@ class Board:
         """Post where this rank stands."""
         self._number += 1
         standing = Standing(self._number, state, words, **details)  # type: ignore[arg-type]
-        # As text, since a store takes nothing else.
-        self._store.set(self._keys[self._rank], pickle.dumps(tuple(standing)).hex())
+        write(self._store, self._keys[self._rank], pickle.dumps(tuple(standing)))
 
     def wait(self, works: Sequence[Work], where: Callable[[], dict[str, object]]) -> None:
         """Wait for works of ``torch.distributed``; ``where`` gives this rank's posting, if it has to wait long.
@@ -136,7 +145,7 @@ class Board:
         for key in self._keys:
             if not self._store.check([key]):
                 return None
-            standings.append(Standing(*pickle.loads(bytes.fromhex(self._store.get(key).decode()))))
+            standings.append(Standing(*read(self._store, key)))
         return standings
 
 

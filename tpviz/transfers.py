@@ -59,7 +59,7 @@ def transfer(group: ProcessGroup, mine: Call, shapes: Shapes, rank: int, wait: W
     assert x is not None
     if mine.kind == "broadcast":
         whole = x.clone(memory_format=torch.contiguous_format)
-        wait(_started(dist.broadcast(as_bytes(whole), group=group, group_src=mine.peer or 0, async_op=True)))
+        wait(started(dist.broadcast(as_bytes(whole), group=group, group_src=mine.peer or 0, async_op=True)))
         return whole
     if mine.kind == "all_to_all":
         return _all_to_all(group, mine, x, shapes, rank, wait)
@@ -98,10 +98,10 @@ def _reduction(group: ProcessGroup, mine: Call, x: Tensor, ranks: int, rank: int
     if mine.kind == "reduce_scatter" and not x.is_cpu and x.shape[dim] % ranks == 0:
         pieces = [part.contiguous() for part in x.chunk(ranks, dim)]
         total = torch.empty_like(pieces[rank])
-        wait(_started(dist.reduce_scatter(total, pieces, op, group=group, async_op=True)))
+        wait(started(dist.reduce_scatter(total, pieces, op, group=group, async_op=True)))
     else:
         total = x.clone(memory_format=torch.contiguous_format)
-        wait(_started(dist.all_reduce(total, op, group=group, async_op=True)))
+        wait(started(dist.all_reduce(total, op, group=group, async_op=True)))
         if mine.kind == "reduce_scatter":
             total = piece(total, dim, ranks, rank)
     return total.div_(ranks) if mine.reduction == "mean" else total
@@ -114,7 +114,7 @@ def _gathered(group: ProcessGroup, x: Tensor, shapes: Shapes, wait: Wait) -> lis
     if x.nbytes < max(sizes):
         own = torch.cat([own, own.new_zeros(max(sizes) - x.nbytes)])
     came = [torch.empty_like(own) for _ in shapes]
-    wait(_started(dist.all_gather(came, own, group=group, async_op=True)))
+    wait(started(dist.all_gather(came, own, group=group, async_op=True)))
     return [memory[:size].view(x.dtype).view(shape) for memory, size, shape in zip(came, sizes, shapes, strict=True)]
 
 
@@ -128,11 +128,12 @@ def _all_to_all(group: ProcessGroup, mine: Call, x: Tensor, shapes: Shapes, rank
     sizes = [math.prod(shape) * x.element_size() for shape in came]
     received = x.new_empty(sum(sizes), dtype=torch.uint8)
     own_sizes = [part.numel() for part in sent]
-    wait(_started(dist.all_to_all_single(received, torch.cat(sent), sizes, own_sizes, group=group, async_op=True)))
+    wait(started(dist.all_to_all_single(received, torch.cat(sent), sizes, own_sizes, group=group, async_op=True)))
     parts = [part.view(x.dtype).view(shape) for part, shape in zip(torch.split(received, sizes), came, strict=True)]
     return torch.cat(parts, other_dim)
 
 
-def _started(work: Work | None) -> Work:
+def started(work: Work | None) -> Work:
+    """Return a work that has begun: torch.distributed has none for who is not in the group."""
     assert work is not None, "this process is not a member of the group"
     return work

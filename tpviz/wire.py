@@ -8,6 +8,7 @@ there is room.
 from __future__ import annotations
 
 import marshal
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -23,8 +24,23 @@ _ALIGNED = 16  # a tensor's bytes begin where any dtype may
 _HEADER_BYTES = 1024
 _LONGEST_FILE_NAME = 300  # in the slot; the rank's own record has all of it
 
-Facts = tuple[Any, ...]
-"""A call in plain values, which ``marshal`` writes; made by ``facts_of``."""
+
+class Facts(NamedTuple):
+    """A call in plain values, which ``marshal`` writes: all but the tensor's numbers and a split's color."""
+
+    kind: str
+    reduction: str | None
+    peer: int | None
+    dim: int | None
+    other_dim: int | None
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    on_cpu: bool
+    needs_grad: bool
+    phase: str
+    file: str
+    line: int
+    source_peer: int | None
 
 
 class Message(NamedTuple):
@@ -38,20 +54,20 @@ class Message(NamedTuple):
 
 
 def facts_of(mine: Call) -> Facts:
-    """Return a call's facts: all but the tensor's numbers and a split's color."""
-    file, line = mine.site
+    """Return a call's facts."""
     shape, dtype = (None, None) if mine.tensor is None else (tuple(mine.tensor.shape), str(mine.tensor.dtype)[6:])
-    options = (mine.kind, mine.reduction, mine.peer, mine.dim, mine.other_dim, shape, dtype, mine.on_cpu)
-    return (*options, mine.needs_grad, mine.phase, file, line, mine.source_peer)
+    options = (mine.kind, mine.reduction, mine.peer, mine.dim, mine.other_dim)
+    return Facts(*options, shape, dtype, mine.on_cpu, mine.needs_grad, mine.phase, *mine.site, mine.source_peer)
 
 
 def call_of(facts: Facts, color: Any = None) -> Call:
     """Return the call of these facts, with a tensor that has no numbers."""
-    kind, reduction, peer, dim, other_dim, shape, dtype, on_cpu, needs_grad, phase, file, line, source_peer = facts
-    tensor = None if shape is None else torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
-    site = (file, line)
-    made = call(kind, tensor, phase, site, reduction, dim, other_dim, peer, source_peer, color, needs_grad)
-    return made._replace(on_cpu=on_cpu)
+    tensor = None
+    if facts.shape is not None:
+        tensor = torch.empty(facts.shape, dtype=getattr(torch, facts.dtype or ""), device="meta")
+    options = (facts.reduction, facts.dim, facts.other_dim, facts.peer, facts.source_peer)
+    made = call(facts.kind, tensor, facts.phase, (facts.file, facts.line), *options, color, facts.needs_grad)
+    return made._replace(on_cpu=facts.on_cpu)
 
 
 class Slots:
@@ -66,15 +82,15 @@ class Slots:
 
     def write(self, message: Message, x: Tensor | None) -> None:
         """Write this rank's message into ``own``, and the tensor's numbers where the message says so."""
-        file = message.facts[10]
-        if len(file.encode()) > _LONGEST_FILE_NAME:
-            end = file.encode()[-_LONGEST_FILE_NAME:].decode(errors="ignore")
-            message = message._replace(facts=(*message.facts[:10], end, *message.facts[11:]))
-        header = marshal.dumps(tuple(message), 2)  # in later versions the bytes depend on who else holds a value
+        facts = message.facts
+        if len(facts.file.encode()) > _LONGEST_FILE_NAME:
+            facts = facts._replace(file=facts.file.encode()[-_LONGEST_FILE_NAME:].decode(errors="ignore"))
+        # In later versions of marshal's format the bytes depend on who else holds a value.
+        header = marshal.dumps((message.twin, tuple(facts), message.inside), 2)
         start = self._header_bytes = _PREFIX + len(header)
         self._own[:start] = len(header).to_bytes(_PREFIX, "little") + header
         if message.inside and x is not None and x.numel():
-            start = -(-start // _ALIGNED) * _ALIGNED
+            start = _aligned(start)
             self._own[start : start + x.nbytes] = as_bytes(x).numpy().data
 
     def agree(self) -> bool:
@@ -86,20 +102,22 @@ class Slots:
     def read(self, rank: int) -> Message:
         """Return what a rank said."""
         start, end = self._header(rank)
-        return Message(*marshal.loads(self._all[start:end]))
+        twin, facts, inside = marshal.loads(self._all[start:end])
+        return Message(twin, Facts(*facts), inside)
 
     def tensor(self, rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return the tensor in a rank's slot; a view of the slot's memory, good until the next exchange."""
-        start = -(-(self._header(rank)[1] - rank * SLOT_BYTES) // _ALIGNED) * _ALIGNED + rank * SLOT_BYTES
-        size = dtype.itemsize
-        for length in shape:
-            size *= length
-        return self.all[start : start + size].view(dtype).view(shape)
+        start = _aligned(self._header(rank)[1])  # a slot itself begins where any dtype may
+        return self.all[start : start + math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
 
     def _header(self, rank: int) -> tuple[int, int]:
         start = rank * SLOT_BYTES
         size = int.from_bytes(self._all[start : start + _PREFIX], "little")
         return start + _PREFIX, start + _PREFIX + size
+
+
+def _aligned(start: int) -> int:
+    return -(-start // _ALIGNED) * _ALIGNED
 
 
 def fits(x: Tensor | None) -> bool:

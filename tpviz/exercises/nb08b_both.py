@@ -258,6 +258,15 @@ def _spread(cluster: Cluster, **texts: Any) -> BestExercise:
 
 _ASK = "TP degree, data ranks, ZeRO stage (0 is DP, 3 is FSDP)"
 
+_NOTHING_CUT = N_(
+    "Each rank would keep all 16 bytes of every parameter, and activations: more than the {memory} GB of "
+    "the card. Something has to be cut."
+)
+_TP_ON_PCIE = N_(
+    "TP inside of a box is right where NVLink is inside. PCIe is slow, and a step finishes a fourth of the "
+    "sequences: {speed} a second, and {best} can be had. {spent}"
+)
+
 ONE_NODE = _spread(
     NODE,
     id="08b-node",
@@ -287,10 +296,7 @@ ONE_NODE = _spread(
         Misconception(
             "plain DP",
             [1, 8, 0],
-            N_(
-                "Each rank would keep all 16 bytes of every parameter, and activations: more than the {memory} GB of "
-                "the card. Something has to be cut."
-            ),
+            _NOTHING_CUT,
         ),
     ),
 )
@@ -321,26 +327,17 @@ MANY_BOXES = _spread(
         Misconception(
             "TP in each box",
             [4, 8, 3],
-            N_(
-                "TP inside of a box is right where NVLink is inside. PCIe is slow, and a step finishes a fourth of the "
-                "sequences: {speed} a second, and {best} can be had. {spent}"
-            ),
+            _TP_ON_PCIE,
         ),
         Misconception(
             "TP in each box, with DP",
             [4, 8, 0],
-            N_(
-                "TP inside of a box is right where NVLink is inside. PCIe is slow, and a step finishes a fourth of the "
-                "sequences: {speed} a second, and {best} can be had. {spent}"
-            ),
+            _TP_ON_PCIE,
         ),
         Misconception(
             "plain DP",
             [1, 32, 0],
-            N_(
-                "Each rank would keep all 16 bytes of every parameter, and activations: more than the {memory} GB of "
-                "the card. Something has to be cut."
-            ),
+            _NOTHING_CUT,
         ),
     ),
 )
