@@ -69,7 +69,13 @@ def foretold():
     return charts.foretold([charts.Foretold("3×4×8", 9e-4, 1e-3), charts.Foretold("64×128×512", 2.2e-3, 2e-3)])
 
 
-EVERY = (speed_map, breakdowns, timelines, efficiencies, published, ways, foretold)
+def losses():
+    first = [3.0, 2.0, 1.0]
+    others = {"2 ranks": first, "float32": [3.0, 2.0, 1.0 + 3e-7], "with a mistake": [3.25, 2.5, 1.5]}
+    return charts.losses([charts.Losses("one device", first), *(charts.Losses(*each) for each in others.items())])
+
+
+EVERY = (speed_map, breakdowns, timelines, efficiencies, published, ways, foretold, losses)
 each = pytest.mark.parametrize("draw", EVERY, ids=lambda draw: draw.__name__)
 
 
@@ -195,6 +201,21 @@ def test_foretold_prints_both_times_and_the_error():
     drawing = foretold()
     assert {"0.900 ms, error −10%", "1.00 ms", "2.20 ms, error +10%", "2.00 ms"} <= set(texts(drawing))
     assert "3×4×8 predicted 0.900 ms, measured 1.00" in drawing.alt
+
+
+def test_losses_say_how_far_apart_they_are():
+    assert "over 3 steps, from 3.00 to 1.00." in losses().alt
+    assert "2 ranks at most 0; float32 at most 3 · 10⁻⁷; with a mistake at most 5 · 10⁻¹." in losses().alt
+    assert {"loss", "how far from: one device", "0", "10⁻¹⁵", "10⁻⁵", "10⁰", "step"} <= set(texts(losses()))
+
+
+def test_names_of_losses_do_not_lie_on_each_other():
+    named = [
+        (name, float(y)) for y, name in re.findall(r' y="([\d.]+)"[^>]*>(one device|2 ranks|float32)<', losses().svg)
+    ]
+    heights = sorted(y for _name, y in named)
+    assert len(heights) == 5
+    assert all(below - above >= 22 for above, below in pairwise(heights) if below - above < 100)
 
 
 def test_series_differ_in_more_than_colour():

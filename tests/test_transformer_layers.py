@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 
 import tpviz
 from tpviz.blocks import ParallelTransformer, ParallelTransformerLayer, TransformerConfig
+from tpviz.dense import DenseTransformer
 from tpviz.dropout import DropoutStreams
 from tpviz.layers import reduce_replicated_gradients
 from tpviz.parameters import load_whole_state_dict, whole_gradients, whole_state_dict
@@ -28,69 +28,6 @@ CONFIGS = {
 }
 
 
-class DenseAttention(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.config, self.size = config, config.hidden // config.heads
-        self.groups = config.kv_heads or config.heads
-        self.qkv = nn.Linear(config.hidden, (config.heads + 2 * self.groups) * self.size, config.bias)
-        self.projection = nn.Linear(config.hidden, config.hidden, config.bias)
-
-    def forward(self, x):
-        widths = [count * self.size for count in (self.config.heads, self.groups, self.groups)]
-        q, k, v = (
-            part.unflatten(-1, (-1, self.size)).permute(1, 2, 0, 3) for part in self.qkv(x).split(widths, dim=-1)
-        )
-        options = {"is_causal": self.config.causal, "enable_gqa": True}
-        attended = functional.scaled_dot_product_attention(q, k, v, **options)
-        return self.projection(attended.permute(2, 0, 1, 3).flatten(2))
-
-
-class DenseMLP(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        width = config.ffn_hidden or 4 * config.hidden
-        self.gated = config.gated
-        self.up = nn.Linear(config.hidden, width * (2 if config.gated else 1), config.bias)
-        self.down = nn.Linear(width, config.hidden, config.bias)
-
-    def forward(self, x):
-        if self.gated:
-            gate, up = self.up(x).chunk(2, dim=-1)
-            return self.down(functional.silu(gate) * up)
-        return self.down(functional.gelu(self.up(x)))
-
-
-class DenseLayer(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        norm = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.norm]
-        self.attention_norm, self.attention = norm(config.hidden, eps=1e-5), DenseAttention(config)
-        self.mlp_norm, self.mlp = norm(config.hidden, eps=1e-5), DenseMLP(config)
-
-    def forward(self, x):
-        x = x + self.attention(self.attention_norm(x))
-        return x + self.mlp(self.mlp_norm(x))
-
-
-class Dense(nn.Module):
-    """The unsharded model, with ParallelTransformer's names, so that a checkpoint of one is one of the other."""
-
-    def __init__(self, config):
-        super().__init__()
-        self.embedding = nn.Embedding(config.vocabulary, config.hidden)
-        self.positions = nn.Embedding(config.sequence, config.hidden)
-        self.layers = nn.ModuleList(DenseLayer(config) for _ in range(config.layers))
-        self.norm = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.norm](config.hidden, eps=1e-5)
-        self.output = None if config.tied else nn.Linear(config.hidden, config.vocabulary, bias=False)
-
-    def forward(self, tokens):
-        x = self.embedding(tokens) + self.positions.weight[: len(tokens), None]
-        for layer in self.layers:
-            x = layer(x)
-        return functional.linear(self.norm(x), (self.embedding if self.output is None else self.output).weight)
-
-
 def data(config, rows=12, batch=2):
     generator = torch.Generator().manual_seed(8)
     tokens = torch.randint(config.vocabulary, (rows + 1, batch), generator=generator)
@@ -103,7 +40,7 @@ def dense(config, rows=12):
     """A model whose parameters are all drawn, those that start as ones and zeros too, and what one step finds."""
     with torch.random.fork_rng():
         torch.manual_seed(2)
-        model = Dense(config).double()
+        model = DenseTransformer(config)
     generator = torch.Generator().manual_seed(9)
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)

@@ -1,43 +1,78 @@
-"""A progress bar that is gone when the work is done; outside of a notebook there is none (widgets)."""
+"""A progress bar that is gone when the work is done: in a notebook, in a terminal, and nowhere else (widgets)."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
 
 FEWEST = 2
 """Rounds, however long they take."""
+_WIDTH = 40
 
 Report = Callable[[float, float], object]
-"""Is told how many seconds of how many are over."""
+"""Is told how much of how much is over: seconds, or steps."""
 
 
 def rounds(seconds: float, report: Report | None) -> Iterator[int]:
-    """Count rounds until ``seconds`` are over, and tell ``report``, or a bar in the notebook, after each of them.
+    """Count rounds until ``seconds`` are over, and tell ``report``, or else a bar, after each of them.
 
-    The bar clears the output of its cell when it goes.
+    In a notebook the bar clears the output of its cell when it goes.
     """
-    if report is not None or not _in_a_notebook():
-        yield from _told(seconds, report)
-        return
+    with _reported(seconds, report) as told:
+        start, spent, number = time.monotonic(), 0.0, 0
+        while spent < seconds or number < FEWEST:
+            yield number
+            spent, number = time.monotonic() - start, number + 1
+            told(min(spent, seconds), seconds)
+
+
+def portions(total: int, size: int, report: Report | None) -> Iterator[int]:
+    """Cut ``total`` into portions of ``size``, the last one smaller, and tell ``report``, or else a bar, after each."""
+    with _reported(total, report) as told:
+        for first in range(0, total, size):
+            portion = min(size, total - first)
+            yield portion
+            told(first + portion, total)
+
+
+@contextlib.contextmanager
+def _reported(maximum: float, report: Report | None) -> Iterator[Report]:
+    if report is not None:
+        yield report
+    elif _in_a_notebook():
+        with _widget(maximum) as told:
+            yield told
+    elif sys.stderr.isatty():
+        with _line() as told:
+            yield told
+    else:
+        yield lambda _done, _of: None
+
+
+@contextlib.contextmanager
+def _widget(maximum: float) -> Iterator[Report]:
     from IPython.display import clear_output, display
     from ipywidgets import FloatProgress
 
-    bar = FloatProgress(min=0, max=seconds)
+    bar = FloatProgress(min=0, max=maximum)
     display(bar)  # type: ignore[no-untyped-call]
     try:
-        yield from _told(seconds, lambda spent, _seconds: setattr(bar, "value", spent))
+        yield lambda done, _of: setattr(bar, "value", done)
     finally:
         bar.close()
         clear_output()  # type: ignore[no-untyped-call]
 
 
-def _told(seconds: float, report: Report | None) -> Iterator[int]:
-    start, spent, number = time.monotonic(), 0.0, 0
-    while spent < seconds or number < FEWEST:
-        yield number
-        spent, number = time.monotonic() - start, number + 1
-        if report is not None:
-            report(min(spent, seconds), seconds)
+@contextlib.contextmanager
+def _line() -> Iterator[Report]:
+    def told(done: float, of: float) -> None:
+        filled = round(_WIDTH * done / of)
+        print(f"\r[{'#' * filled:<{_WIDTH}}] {done:.0f}/{of:.0f}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield told
+    finally:
+        print("\r" + " " * (_WIDTH + 20) + "\r", end="", file=sys.stderr, flush=True)
 
 
 def _in_a_notebook() -> bool:

@@ -3,6 +3,7 @@
 from tpviz.charts.bars import layer_forward
 from tpviz.charts.curves import Against, Curve, efficiencies
 from tpviz.charts.foretold import Foretold, foretold
+from tpviz.charts.losses import Losses, losses
 from tpviz.charts.maps import Mark, speed_map
 from tpviz.charts.times import breakdowns, published, timelines
 from tpviz.charts.ways import Way, ways
@@ -11,12 +12,14 @@ __all__ = [
     "Against",
     "Curve",
     "Foretold",
+    "Losses",
     "Mark",
     "Way",
     "breakdowns",
     "efficiencies",
     "foretold",
     "layer_forward",
+    "losses",
     "published",
     "speed_map",
     "timelines",

@@ -6,6 +6,7 @@ keep them, and settings of its own, whatever the reader's are; so the same numbe
 
 import html
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -122,6 +123,16 @@ def frame(axes: Axes) -> None:
 def ticks(axes: Axes, along: str, places: Sequence[float], labels: Sequence[str]) -> None:
     """Set the ticks of the "x" or the "y" axis, and no small ones between."""
     (axes.set_xticks if along == "x" else axes.set_yticks)(places, labels)
+
+
+def apart(heights: Sequence[float], nearest: float) -> list[float]:
+    """Return the heights of names, moved up where two are nearer to each other than ``nearest``."""
+    found = list(heights)
+    lowest = -math.inf
+    for number in sorted(range(len(found)), key=lambda each: found[each]):
+        found[number] = max(found[number], lowest)
+        lowest = found[number] + nearest
+    return found
 
 
 _SWATCH = 30

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tpviz.charts.base import OUTSIDE, SMALL, Panel, chart, frame, ticks, write
+from tpviz.charts.base import OUTSIDE, SMALL, Panel, apart, chart, frame, ticks, write
 from tpviz.diagrams import grammar
 from tpviz.diagrams.drawing import Drawing
 from tpviz.i18n import _
@@ -74,20 +74,10 @@ def _against(axes: Axes, panel: Against) -> None:
         axes.plot(places, curve.shares, line, color=color, linewidth=4, marker=marker, markersize=10, clip_on=False)
         if curve.limit is not None:
             axes.axhline(curve.limit, color=color, linewidth=2, linestyle=(0, (2, 3)))
-    heights = _apart([curve.shares[-1] for curve in panel.curves])
+    heights = apart([curve.shares[-1] for curve in panel.curves], _NEAREST)
     for curve, height, (color, _line, _marker) in zip(panel.curves, heights, _STYLES, strict=False):
         at = (places[-1], height)
         axes.annotate(curve.name, at, (14, 0), va="center", size=SMALL, color=color, weight="bold", **OUTSIDE)
     ticks(axes, "x", [float(np.log2(value)) for value in panel.marked], [f"{value:,.0f}" for value in panel.marked])
     ticks(axes, "y", [0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "100%"])
     axes.set_xlabel(panel.label, labelpad=8, color=grammar.INK)
-
-
-def _apart(heights: Sequence[float]) -> list[float]:
-    """The heights, moved up where two are too near to be read."""
-    found = list(heights)
-    lowest = 0.0
-    for number in sorted(range(len(found)), key=lambda each: found[each]):
-        found[number] = max(found[number], lowest)
-        lowest = found[number] + _NEAREST
-    return found

@@ -21,7 +21,7 @@ def _latency() -> float:
     """From the two timings, as the learner has to find it."""
     small, large = timings()
     a_byte = (large - small) / (PAYLOADS[1] - PAYLOADS[0])
-    return (small - PAYLOADS[0] * a_byte) / 2
+    return round((small - PAYLOADS[0] * a_byte) / 2, 6)
 
 
 ALPHA = AmountExercise(
