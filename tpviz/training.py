@@ -27,8 +27,14 @@ from tpviz.trace import Trace
 
 STEPS_A_RUN = 10
 
-TINY = TransformerConfig(hidden=64, heads=4, layers=2, vocabulary=corpus.VOCABULARY, sequence=32, init_std=0.1)
-"""Small enough for 200 steps in seconds, and large enough to learn the text's words."""
+TINY = TransformerConfig(
+    hidden=64, heads=4, layers=2, vocabulary=corpus.VOCABULARY, sequence=32, init_std=0.1, bias=False
+)
+"""Small enough for 200 steps in seconds, and large enough to learn some of the text.
+
+Without biases: attention's result does not depend on K's bias. Its gradient is rounding alone, of which Adam makes
+steps of full size, so that two equal trainings would end with parameters that differ.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,13 +42,17 @@ class Recipe:
     """What is trained, and how: AdamW on windows of the text, gradients clipped."""
 
     config: TransformerConfig = field(default_factory=lambda: TINY)
-    batch: int = 8
-    """Windows of ``config.sequence`` characters in a step."""
+    windows: int = 8
+    """Pieces of the text, of ``config.sequence`` characters, in a step."""
     learning_rate: float = 3e-3
     max_norm: float = 1.0
     """Gradients are scaled so that their norm is at most this."""
     seed: int = 0
     """Of the start and of the windows."""
+
+    def words(self, step: int) -> tuple[Tensor, Tensor]:
+        """Return a step's characters and those that follow them, the same on every rank."""
+        return corpus.batch(step, self.config.sequence, self.windows, self.seed)
 
     def start(self) -> Checkpoint:
         """Return the parameters that every way of training starts from; torch's own stream is left as it is.
@@ -143,9 +153,8 @@ def _steps(
     start.load_into(model, optimizer)
     losses, norms = [], []
     for step in range(start.step, start.step + steps):
-        words = corpus.batch(step, recipe.config.sequence, recipe.batch, recipe.seed)
         optimizer.zero_grad()
-        loss = model.loss(*(each.to(device) for each in words))  # type: ignore[operator]
+        loss = model.loss(*(each.to(device) for each in recipe.words(step)))  # type: ignore[operator]
         loss.backward()
         norms.append(clip())
         losses.append(loss.detach())

@@ -1,0 +1,325 @@
+# mypy: allow-untyped-defs, allow-untyped-calls
+"""The exercises of notebook 10b: the vocabulary cut, and rounding or bug (checks). Programs are shown as they are."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tpviz.exercises import values
+from tpviz.exercises.inputs import integers
+from tpviz.exercises.nb06_two_layers import TrafficExercise
+from tpviz.exercises.pattern import Case, Misconception, ProgramExercise, ValueExercise
+from tpviz.i18n import N_, _
+from tpviz.sharding import shard
+from tpviz.trace import Trace
+
+
+def _payload(trace: Trace) -> float:
+    return sum(event.payload_bytes for event in trace)
+
+
+# Looking up
+
+
+def look_up(comm, rows, tokens):
+    """The tokens' rows of the whole table, from this rank's rows of it."""
+    local = tokens - comm.rank * len(rows)
+    mine = (local >= 0) & (local < len(rows))
+    found = rows[local * mine] * mine.unsqueeze(1)  # hole
+    return comm.all_reduce(found)  # hole
+
+
+def _rows(comm, table, tokens):
+    return shard(table, 0, comm), tokens
+
+
+def _table(words: int, width: int, tokens: list[int], ranks: int) -> Case:
+    label = _("a table of {words} words on {ranks} ranks, tokens {tokens}")
+    label = label.format(words=words, ranks=ranks, tokens=tokens)
+    return Case((integers(words, width), torch.tensor(tokens)), label, ranks)
+
+
+def _look_up_with(found, merge=lambda comm, found: comm.all_reduce(found)):
+    """A look-up with another way to find this rank's rows, and to join the ranks'."""
+
+    def program(comm, rows, tokens):
+        local = tokens - comm.rank * len(rows)
+        mine = (local >= 0) & (local < len(rows))
+        return merge(comm, found(rows, local, mine))
+
+    return program
+
+
+def _masked(rows, local, mine):
+    return rows[local * mine] * mine.unsqueeze(1)
+
+
+LOOK_UP = TrafficExercise(
+    id="10b-look-up",
+    function=look_up,
+    inputs=lambda: [
+        _table(8, 4, [1, 6, 2], ranks=2),
+        _table(8, 4, [7, 0, 4, 4], ranks=4),
+        _table(6, 2, [3, 2, 5, 0], ranks=3),
+    ],
+    held=_rows,
+    weigh=_payload,
+    too_much=N_("The rows are right. Tried on {case}, you send {got} bytes, and {expected} will do: you send {sent}."),
+    right=N_(
+        "The rank that has a word gives its row, the others give zeros, and the sum is the row: a row layer, whose X"
+        " has a single 1 in each row."
+    ),
+    hint_sentences=(
+        N_("`mine` says which tokens this rank has. What should it give for the others, so that a sum finds the row?"),
+        N_("`rows[local]` fails, or wraps around, for another rank's token. `local * mine` makes that token a 0."),
+        N_("Then zeros where it is not this rank's: `* mine.unsqueeze(1)`. And one AllReduce."),
+    ),
+    misconceptions=(
+        Misconception(
+            "not masked",
+            _look_up_with(lambda rows, local, mine: rows[local * mine]),
+            N_(
+                "For another rank's token you give your row 0, and the sum adds it to the right one. Tried on {case}, "
+                "{place} is {got}, and it should be {expected}. Shapes say nothing about it."
+            ),
+        ),
+        Misconception(
+            "wrapped around",
+            _look_up_with(lambda rows, local, mine: rows[local % len(rows)]),
+            N_(
+                "Each rank finds a row for each token: the right one on one rank, some other word's on the others. "
+                "Added up, {place} is {got}, and it should be {expected}."
+            ),
+        ),
+        Misconception(
+            "not summed",
+            _look_up_with(_masked, lambda comm, found: found),
+            N_(
+                "Each rank has the rows of its own words, and zeros for the others. The next layer needs all of them on"
+                " every rank."
+            ),
+        ),
+        Misconception(
+            "side by side",
+            _look_up_with(_masked, lambda comm, found: comm.all_gather(found)),
+            N_("You set the ranks' rows beside each other, {got_shape}. They are addends of one {expected_shape}."),
+        ),
+        Misconception(
+            "one below the other",
+            _look_up_with(_masked, lambda comm, found: comm.all_gather(found, dim=0)),
+            N_("You set the ranks' rows below each other, {got_shape}. They are addends of one {expected_shape}."),
+        ),
+        Misconception(
+            "the table gathered",
+            lambda comm, rows, tokens: comm.all_gather(rows, dim=0)[tokens],
+            N_(
+                "The rows are right. But you gathered the whole table, which was cut because it is large: tried on "
+                "{case}, {got} bytes, and {expected} will do."
+            ),
+        ),
+        Misconception(
+            "the mean",
+            _look_up_with(_masked, lambda comm, found: comm.all_reduce(found, op="mean")),
+            N_("The mean divides the one row that is there by the ranks: {place} is {got}, not {expected}."),
+        ),
+    ),
+)
+
+
+# The loss
+
+
+def surprise(comm, scores, target):
+    """The loss of one word, from this rank's scores; target counts all words."""
+    local = target - comm.rank * len(scores)
+    has_it = 0 <= local < len(scores)
+    largest = comm.all_reduce(scores.max(), op="max")
+    total = comm.all_reduce((scores - largest).exp().sum())  # hole
+    chosen = scores[local] - largest if has_it else torch.zeros(())  # hole
+    return total.log() - comm.all_reduce(chosen)  # hole
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundedExercise(ProgramExercise):
+    """Ranks return numbers that are not whole: they count in 4 digits."""
+
+    def evaluate(self, answer: Any, case: Case) -> object:
+        """What each rank returns, as a number in 4 digits where it is one."""
+        return [_rounded(output) for output in self.run(answer, case).outputs]
+
+
+def _rounded(output: object) -> object:
+    if values.is_tensor(output) and output.dim() == 0 and output.is_floating_point():
+        output = output.item()
+    return float(f"{output:.4g}") if type(output) is float else output
+
+
+def _scores(scores: list[float], target: int, ranks: int) -> Case:
+    label = _("scores {scores} on {ranks} ranks, target {target}")
+    label = label.format(scores=[round(score) for score in scores], ranks=ranks, target=target)
+    return Case((torch.tensor(scores), target), label, ranks)
+
+
+def _own_scores(comm, scores, target):
+    return shard(scores, 0, comm), target
+
+
+def _surprise_with(total, chosen, join=lambda comm, chosen: comm.all_reduce(chosen)):
+    """The loss with another sum of exponentials, or another way to come by the target's score."""
+
+    def program(comm, scores, target):
+        largest = comm.all_reduce(scores.max(), op="max")
+        summed = total(comm, scores, largest)
+        local = target - comm.rank * len(scores)
+        has_it = 0 <= local < len(scores)
+        own = chosen(scores, local, largest) if has_it else torch.zeros(())
+        return summed.log() - join(comm, own)
+
+    return program
+
+
+def _sum(comm, scores, largest):
+    return comm.all_reduce((scores - largest).exp().sum())
+
+
+def _score(scores, local, largest):
+    return scores[local] - largest
+
+
+SURPRISE = RoundedExercise(
+    id="10b-loss",
+    function=surprise,
+    inputs=lambda: [
+        _scores([1.0, 2.0, 3.0, 4.0], 3, ranks=2),
+        _scores([2.0, 0.0, 1.0, 5.0, 4.0, 3.0, 1.0, 2.0], 2, ranks=4),
+        _scores([120.0, 90.0, 118.0, 100.0], 2, ranks=2),
+    ],
+    held=_own_scores,
+    right=N_(
+        "The largest score, the sum, the target's score: three numbers for each word, and no rank has seen the others' "
+        "scores."
+    ),
+    hint_sentences=(
+        N_("The sum is over all words. Each rank can add up the exponentials of its own; `largest` is everybody's."),
+        N_("That sum is an AllReduce of `(scores - largest).exp().sum()`."),
+        N_("One rank has the target. What should the others give, so that a sum finds its score?"),
+        N_("`scores[local] - largest` where `has_it`, else `torch.zeros(())`: one more AllReduce."),
+    ),
+    misconceptions=(
+        Misconception(
+            "over its own words",
+            _surprise_with(lambda comm, scores, largest: (scores - largest).exp().sum(), _score),
+            N_(
+                "Each rank divides by the sum over its own words: as if the others' words could not come next. Tried on"
+                " {case}, rank {rank} returns {got}; it should be {expected}."
+            ),
+        ),
+        Misconception(
+            "the largest taken once",
+            _surprise_with(_sum, lambda scores, local, largest: scores[local]),
+            N_(
+                "You took `largest` from the scores in the sum, and not from the target's: the loss is off by exactly "
+                "that. Tried on {case}, {got}; it should be {expected}."
+            ),
+        ),
+        Misconception(
+            "without the largest",
+            _surprise_with(
+                lambda comm, scores, largest: comm.all_reduce(scores.exp().sum()),
+                lambda scores, local, largest: scores[local],
+            ),
+            N_(
+                "On small scores it is right. exp(120) is more than float32 can hold: it is inf, and so is the loss. "
+                "That is what `largest` is taken away for, from every score."
+            ),
+        ),
+        Misconception(
+            "the target's rank alone",
+            _surprise_with(_sum, _score, lambda comm, chosen: chosen),
+            N_(
+                "The rank that has the target is right. The others took 0 for its score: tried on {case}, rank {rank} "
+                "returns {got}; it should be {expected}. Ranks that disagree about the loss train different models."
+            ),
+        ),
+        Misconception(
+            "the largest again",
+            _surprise_with(_sum, _score, lambda comm, chosen: comm.all_reduce(chosen, op="max")),
+            N_(
+                "The others give 0, and the target's score less the largest is at most 0: the larger of the two is 0. "
+                "Tried on {case}, {got}; it should be {expected}. Add."
+            ),
+        ),
+    ),
+)
+
+
+# Rounding or bug
+
+DISTANCES: dict[str, tuple[float, float]] = {
+    "A": (3e-7, 4e-16),
+    "B": (2e-3, 2e-3),
+    "C": (5e-5, 9e-14),
+    "D": (2e-7, 2e-7),
+}
+"""Of four plans: how far the loss is from the reference in float32, and in float64. The notebook's text shows them."""
+
+
+VERDICT = ValueExercise(
+    id="10b-verdict",
+    variable="bug",
+    answer=lambda: [int(double > single / 1000) for single, double in DISTANCES.values()],
+    ask="A, B, C, D: 1 for a bug, 0 for rounding",
+    hole="[..., ..., ..., ...]",
+    right=N_(
+        "Rounding shrinks with the precision, by nine digits here: A and C. What stays is none, however small it is: B,"
+        " and D, where something is computed in float32 still, or left out."
+    ),
+    hint_sentences=(
+        N_("float64 has nine digits more than float32. What does rounding do when you change to it?"),
+        N_("Look along each row: which distance shrinks by many digits, and which stays?"),
+    ),
+    misconceptions=(
+        Misconception(
+            "small is harmless",
+            [0, 1, 0, 0],
+            N_(
+                "B, yes. D is as small as A, but it does not shrink in float64: that is no rounding of float64. "
+                "Something there is still float32, or a small term is missing."
+            ),
+        ),
+        Misconception(
+            "large is a bug",
+            [0, 1, 1, 0],
+            N_(
+                "C is larger than A in float32, and shrinks by nine digits all the same: a longer sum, or larger "
+                "numbers. D is small and does not shrink at all."
+            ),
+        ),
+        Misconception(
+            "all but A",
+            [0, 1, 1, 1],
+            N_("B and D, yes. C shrinks by nine digits in float64: its sums are longer than A's, and it is rounding."),
+        ),
+        Misconception(
+            "any difference",
+            [1, 1, 1, 1],
+            N_(
+                "Then no two GPUs could ever agree: sums in another order round differently. Look at what float64 does "
+                "to each."
+            ),
+        ),
+        Misconception(
+            "all rounding",
+            [0, 0, 0, 0],
+            N_("Look at B again: float64 has nine digits more, and its distance is what it was. Rounding shrinks."),
+        ),
+        Misconception(
+            "the other way round",
+            [1, 0, 1, 0],
+            N_("It is the other way round: what shrinks in float64 is rounding, and what stays is a bug."),
+        ),
+    ),
+)
+
+EXERCISES = (LOOK_UP, SURPRISE, VERDICT)
