@@ -19,6 +19,7 @@ from tpviz.steps import Phase
 from tpviz.strategies import RankBytes
 from tpviz.tables import three
 from tpviz.timelines import Task
+from tpviz.transformers import Activations
 
 SVG = "{http://www.w3.org/2000/svg}"
 HIDDEN, TOKENS = [1024, 2048, 4096, 8192], [128, 256, 512]
@@ -69,7 +70,12 @@ def foretold():
     return charts.foretold([charts.Foretold("3×4×8", 9e-4, 1e-3), charts.Foretold("64×128×512", 2.2e-3, 2e-3)])
 
 
-EVERY = (speed_map, breakdowns, timelines, efficiencies, published, ways, foretold)
+def activations():
+    one, shared, cut = (Activations(*(GB * part for part in parts)) for parts in ((5, 12), (5, 6), (2.5, 6)))
+    return charts.activations([charts.Degree(1, one, one), charts.Degree(2, shared, cut)], "a layer")
+
+
+EVERY = (speed_map, breakdowns, timelines, efficiencies, published, ways, foretold, activations)
 each = pytest.mark.parametrize("draw", EVERY, ids=lambda draw: draw.__name__)
 
 
@@ -189,6 +195,12 @@ def test_a_bar_that_is_cut_off_is_said_to_be():
 def test_ways_of_which_none_fits():
     drawing = charts.ways([way("DP", (200, 200, 900, 0, 10), (0, 3))], 80 * GB, "a model, a cluster")
     assert "DP 1,310 and 3.00 GB, does not fit" in drawing.alt
+
+
+def test_activations_print_every_size():
+    drawing = activations()
+    assert "1 rank 17.0; 2 ranks, TP 11.0; 2 ranks, TP and SP 8.50." in drawing.alt
+    assert {"17.0 GB", "11.0 GB, 1.5 times less", "8.50 GB, 2.0 times less"} <= set(texts(drawing))
 
 
 def test_foretold_prints_both_times_and_the_error():
