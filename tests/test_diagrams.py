@@ -222,7 +222,7 @@ BACKWARD = (
 def two_ways(ranks: int, phase: str) -> Drawing:
     paths = FORWARD if phase == "forward" else BACKWARD
     runs = [tpviz.run(between_layers, ranks, args=(rows,)) for rows in (False, True)]
-    ways = dict(zip(("all rows", "own rows"), zip(runs, paths, strict=True), strict=True))
+    ways = dict(zip(("All rows", "Own rows"), zip(runs, paths, strict=True), strict=True))
     return diagrams.two_ways(ways, BETWEEN, phase)
 
 
