@@ -168,8 +168,8 @@ BETWEEN = BetweenExercise(
     function=between,
     inputs=_cases,
     right=N_(
-        "The sum is formed for a rank's own rows only, a row is normalised by the rank that has it, and the second half "
-        "of the AllReduce hands the finished rows round. As many bytes as AllReduce, and 1/n of the work."
+        "The sum is formed for a rank's own rows only, a row is normalised by the rank that has it, and the second "
+        "half of the AllReduce hands the finished rows round. As many bytes as AllReduce, and 1/n of the work."
     ),
     hint_sentences=(
         N_("Which half of an AllReduce leaves each rank with some rows of the sum?"),
@@ -355,20 +355,20 @@ NORM = AmountExercise(
             "the replicated one counted twice",
             313**0.5,
             N_(
-                "That is √(3² + 12² + 4² + 12²): each rank added up all that it has, and the ranks' sums were added. The "
-                "12 is in it twice. On 8 ranks it would be in it 8 times, and clipping would cut the more, the more "
-                "ranks there are."
+                "That is √(3² + 12² + 4² + 12²): each rank added up all that it has, and the ranks' sums were added. "
+                "The 12 is in it twice. On 8 ranks it would be in it 8 times, and clipping would cut the more, the more"
+                " ranks there are."
             ),
         ),
         Misconception(
             "rank 0 alone",
             153**0.5,
-            N_("That is √(3² + 12²), what rank 0 has. Rank 1 would clip by another number, and the copies would part."),
+            N_("That is √(3² + 12²), what rank 0 has. Rank 1 would clip by another number, and copies would part."),
         ),
         Misconception(
             "rank 1 alone",
             160**0.5,
-            N_("That is √(4² + 12²), what rank 1 has. Rank 0 would clip by another number, and the copies would part."),
+            N_("That is √(4² + 12²), what rank 1 has. Rank 0 would clip by another number, and copies would part."),
         ),
         Misconception(
             "shards alone",
