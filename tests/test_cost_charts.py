@@ -19,7 +19,6 @@ from tpviz.steps import Phase
 from tpviz.strategies import RankBytes
 from tpviz.tables import three
 from tpviz.timelines import Task
-from tpviz.transformers import Activations
 
 SVG = "{http://www.w3.org/2000/svg}"
 HIDDEN, TOKENS = [1024, 2048, 4096, 8192], [128, 256, 512]
@@ -71,7 +70,7 @@ def foretold():
 
 
 def activations():
-    one, shared, cut = (Activations(*(GB * part for part in parts)) for parts in ((5, 12), (5, 6), (2.5, 6)))
+    one, shared, cut = (charts.KeptBytes(*(GB * part for part in parts)) for parts in ((5, 12), (5, 6), (2.5, 6)))
     return charts.activations([charts.Degree(1, one, one), charts.Degree(2, shared, cut)], "a layer")
 
 

@@ -181,7 +181,8 @@ def activation_bytes(
 
     Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2; activations of 2 bytes.
     """
-    return sum(activation_parts(model, micro_batch, tensor, sequence_parallel, recompute))
+    parts = activation_parts(model, micro_batch, tensor, sequence_parallel, recompute)
+    return parts.outside + parts.inside
 
 
 def activation_parts(

@@ -729,10 +729,10 @@ class Kept:
 def compute_activations(size: str, recompute: Recompute) -> Kept:
     """One layer's activations for one sequence, by Korthikanti's formula."""
     model = SIZES[size]
-    degrees = [
-        charts.Degree(ranks, *(activation_parts(model, 1, ranks, cut, recompute) for cut in (False, True)))
-        for ranks in RANKS
-    ]
+    degrees = []
+    for ranks in RANKS:
+        parts = [activation_parts(model, 1, ranks, cut, recompute) for cut in (False, True)]
+        degrees.append(charts.Degree(ranks, *(charts.KeptBytes(*map(float, each)) for each in parts)))
     return Kept(size, recompute, degrees)
 
 

@@ -1,6 +1,6 @@
 """Charts: bars, curves and maps by matplotlib, as the same kind of figure that a diagram is (charts)."""
 
-from tpviz.charts.activations import Degree, activations
+from tpviz.charts.activations import Degree, KeptBytes, activations
 from tpviz.charts.bars import layer_forward
 from tpviz.charts.curves import Against, Curve, efficiencies
 from tpviz.charts.foretold import Foretold, foretold
@@ -13,6 +13,7 @@ __all__ = [
     "Curve",
     "Degree",
     "Foretold",
+    "KeptBytes",
     "Mark",
     "Way",
     "activations",

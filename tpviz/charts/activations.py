@@ -12,18 +12,25 @@ from tpviz.diagrams.drawing import Drawing
 from tpviz.i18n import _
 from tpviz.memory import GB
 from tpviz.tables import three
-from tpviz.transformers import Activations
 
 _ROW, _APART, _TOP = 46, 14, 116
 _LEFT, _WIDTH = 330, 560
+
+
+class KeptBytes(NamedTuple):
+    """Bytes that a rank keeps of one layer, in two parts."""
+
+    outside: float
+    """What plain TP leaves whole on every rank."""
+    inside: float
 
 
 class Degree(NamedTuple):
     """What one of so many ranks keeps, with plain TP and with sequence parallel."""
 
     ranks: int
-    plain: Activations
-    cut: Activations
+    plain: KeptBytes
+    cut: KeptBytes
 
 
 def activations(degrees: Sequence[Degree], title: str) -> Drawing:
@@ -54,7 +61,7 @@ def activations(degrees: Sequence[Degree], title: str) -> Drawing:
     return chart(_TOP + height + 20, alt, draw)
 
 
-def _rows(degree: Degree) -> list[tuple[str, Activations, int]]:
+def _rows(degree: Degree) -> list[tuple[str, KeptBytes, int]]:
     """A degree's bars: the name, the bytes, and the room above."""
     ranks = on_ranks(degree.ranks)
     if degree.ranks == 1:
