@@ -98,7 +98,7 @@ def slides_link(path: Path, up: str) -> str:
     """A link to the notebook's slides, where they are built; Sphinx does not know of them, so it is HTML."""
     if not (SLIDES / f"{path.stem}.html").exists():
         return ""
-    return f' · <a href="{up}slides/{path.stem}.html">{_("Slides")}</a>'
+    return f'<a href="{up}slides/{path.stem}.html">{_("Slides")}</a>'
 
 
 def notice(path: Path) -> NotebookNode:
@@ -107,7 +107,7 @@ def notice(path: Path) -> NotebookNode:
         "You read what is stored in the notebook. Figures to step through work here; exercises and sliders need a "
         "kernel: run `python3 study.py` on your computer, or [open this notebook on Binder]({binder})."
     ).format(binder=readme.binder(path))
-    text = f":::{{admonition}} {_('To read, and to run')}\n:class: note\n{words}{slides_link(path, '../')}\n:::"
+    text = f":::{{admonition}} {_('To read, and to run')}\n:class: note\n{words} {slides_link(path, '../')}\n:::"
     return nbformat.v4.new_markdown_cell(text)
 
 
@@ -126,7 +126,7 @@ def staged(path: Path) -> NotebookNode:
 def index(entries: Sequence[Entry], documents: Sequence[str]) -> str:
     """The first page, in MyST Markdown."""
     core = [each for each in entries if each.level == "core"]
-    hours = sum(each.minutes for each in core)
+    minutes = sum(each.minutes for each in core)
     lines = [
         "# tpviz",
         _(
@@ -136,13 +136,14 @@ def index(entries: Sequence[Entry], documents: Sequence[str]) -> str:
         _(
             "Start with [the first one](notebooks/{first}). The {count} core notebooks take {minutes} minutes; the "
             "others go deeper, and can be skipped."
-        ).format(first=entries[0].path.name, count=len(core), minutes=hours),
+        ).format(first=entries[0].path.name, count=len(core), minutes=minutes),
         f"## {_('The notebooks')}",
     ]
     for each in entries:
         facts = _("{minutes} minutes · {level}").format(minutes=each.minutes, level=each.level)
         name = f"[{each.title}](notebooks/{each.path.name})"
-        lines.append(f"{name}\n: {each.question}\n\n  *{facts}*{slides_link(each.path, '')}")
+        slides = slides_link(each.path, "")
+        lines.append(f"{name}\n: {each.question}\n\n  *{facts}*{slides and f' · {slides}'}")
     if documents:
         lines += [f"## {_('To look things up')}", "\n".join(f"- [](docs/{name})" for name in documents)]
     lines += [
@@ -202,6 +203,7 @@ def settings() -> dict[str, Any]:
         "html_css_files": ["site.css"],
         "html_js_files": [("site.js", {"defer": "defer"})],
         "html_copy_source": False,
+        "html_show_copyright": False,
         "html_show_search_summary": False,  # would be fetched, which a page opened from a file may not
         "html_use_index": False,
         "html_theme_options": {
@@ -221,8 +223,21 @@ def _block_math(translator: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def _dark_code(app: Sphinx) -> None:
+    app.config.pygments_dark_style = "a11y-dark"
+
+
+def _level_captions(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: Any) -> None:
+    """Give the side bar's captions the level that a heading has to have: Sphinx leaves it out."""
+    tree = context["furo_navigation_tree"]
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Sphinx's hook: formulas become MathML while the pages are written."""
+    # Furo knows this setting only once it is loaded as the theme, and looks at it at the usual priority, 500.
+    app.connect("builder-inited", _dark_code, priority=100)
+    app.connect("html-page-context", _level_captions, priority=600)  # behind Furo's
     app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
