@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ STATIC = Path(__file__).parent / "site_static"
 _FACTS = re.compile(r"\*(\d+) minutes · ([^·*]+) · you need: ([^*]*)\*")
 _NOTEBOOK_LINK = re.compile(r"\]\(([\w.-]+\.ipynb)\)")
 _BEFORE = re.compile(r"\bbefore\s+\[[^]]*\]\(([\w.-]+\.ipynb)\)")
+_WORDS_OF_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _LINK = re.compile(r"\]\(([^)\s#:]+)")
 
 
@@ -65,8 +66,9 @@ def entry(path: Path) -> Entry:
     return Entry(path, readme.title(nb), readme.question(nb), int(facts[1]), level, needs, before and before[1])
 
 
-def in_order(entries: Sequence[Entry]) -> list[Entry]:
+def in_order(entries: Iterable[Entry]) -> list[Entry]:
     """The order of reading."""
+    entries = sorted(entries, key=lambda each: each.path.name)
     result = [each for each in entries if each.path.name[0].isdigit()]
     for each in entries:
         if each in result:
@@ -143,7 +145,8 @@ def index(entries: Sequence[Entry], documents: Sequence[str]) -> str:
         facts = _("{minutes} minutes · {level}").format(minutes=each.minutes, level=each.level)
         name = f"[{each.title}](notebooks/{each.path.name})"
         slides = slides_link(each.path, "")
-        lines.append(f"{name}\n: {each.question}\n\n  *{facts}*{slides and f' · {slides}'}")
+        question = _WORDS_OF_LINK.sub(r"\1", each.question)  # its links start from another folder
+        lines.append(f"{name}\n: {question}\n\n  *{facts}*{slides and f' · {slides}'}")
     if documents:
         lines += [f"## {_('To look things up')}", "\n".join(f"- [](docs/{name})" for name in documents)]
     lines += [
@@ -168,7 +171,7 @@ def _toctree(caption: str, names: Sequence[str]) -> str:
 def lay_out(source: Path) -> None:
     """Write what Sphinx reads."""
     shutil.rmtree(source, ignore_errors=True)
-    entries = in_order([entry(path) for path in sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))])
+    entries = in_order(map(entry, notebooks.NOTEBOOKS.glob("*.ipynb")))
     for each in entries:
         notebooks.write(source / "notebooks" / each.path.name, staged(each.path))
     shutil.copytree(DOCS, source / "docs")
@@ -199,6 +202,7 @@ def settings() -> dict[str, Any]:
         "html_theme": "furo",
         "html_title": "tpviz",
         "html_math_renderer": "mathml",
+        "html_favicon": str(STATIC / "icon.svg"),
         "html_static_path": [str(STATIC)],
         "html_css_files": ["site.css"],
         "html_js_files": [("site.js", {"defer": "defer"})],
