@@ -54,6 +54,8 @@ FIRST_NOTEBOOK = ROOT / "notebooks" / "00-start-here.ipynb"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 SPACE_GB = 2.5
 """What an installation with PyTorch's build for CPUs needs while it runs: .venv, pip's cache, unpacked archives."""
+WORKERS = ("-n", "logical", "--maxprocesses", "4")
+"""How pytest shares all tests among workers: one for each CPU, and no more than the longest files keep busy."""
 STOP_SECONDS = 10
 """How long a program that was told to stop may take: JupyterLab waits for its kernels."""
 
@@ -340,9 +342,12 @@ def lab(arguments: Sequence[str], *, browser: bool) -> int:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Run all tests: units, each cell of each notebook, and JupyterLab in a browser where there is Chromium."""
+    """Run all tests: units, each cell of each notebook, and JupyterLab in a browser where there is Chromium.
+
+    Workers share them. Where some are chosen there are none: each would have to start, and to look for all tests.
+    """
     say("Running the tests ...")
-    return run([str(PYTHON), "-m", "pytest", *arguments], cwd=str(ROOT))
+    return run([str(PYTHON), "-m", "pytest", *(arguments or WORKERS)], cwd=str(ROOT))
 
 
 def _terminated(_number: int, _frame: object) -> None:

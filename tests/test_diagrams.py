@@ -667,6 +667,19 @@ def test_in_a_ring_each_step_is_a_group_that_says_its_bytes(ranks: int) -> None:
     assert all("4 bytes" in said for said in shown.steps[1:])
     assert ["adds" in said for said in shown.steps[1:]] == [True] * (ranks - 1) + [False] * (ranks - 1)
     assert shown.drawing == diagrams.ring(ring_run(ranks))
+    assert shown.first == 0  # the start, so that the count is the step's number
+    assert [said.split(",")[0] for said in shown.steps[1:]] == [f"Step {step}" for step in range(1, 2 * ranks - 1)]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_in_a_ring_every_arrow_leads_down(ranks: int) -> None:
+    figure = Figure(diagrams.ring(ring_run(ranks)))
+    data = "".join(path.get("d", "") for path in figure._all("path") if path.get("class") == "arrow")
+    lines = [tuple(map(int, match)) for match in re.findall(r"M(\d+) (\d+)L(\d+) (\d+)", data)]
+    across = [line for line in lines if line[2] - line[0] > 100]
+    assert len(across) >= (ranks - 1) * 2 * (ranks - 1)
+    assert all(to_y - y > (to_x - x) / 20 for x, y, to_x, to_y in across)
+    assert figure.drawing.height <= grammar.SLIDE_HEIGHT
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
@@ -892,6 +905,11 @@ def test_a_watched_modules_line_has_a_bar_for_what_it_sent_in_each_phase() -> No
     assert figure.says("Shard(1) → Replicate · ranks 0–3")
     assert figure.says("Partial(sum) → Replicate · ranks 0, 2")
     assert len(figure.says("nothing")) == 3
+    # Forward leads down through the modules, backward up.
+    data = "".join(path.get("d", "") for path in figure._all("path") if path.get("class") == "arrow")
+    ways = {int(x): int(to_y) - int(y) for x, y, to_y in re.findall(r"M(\d+) (\d+)V(\d+)", data)}
+    beside = {bar: [way for x, way in ways.items() if bar.x <= x <= bar.x + bar.width] for bar in (forward, backward)}
+    assert [[way > 0 for way in found] for found in beside.values()] == [[True], [False]]
     with pytest.raises(ValueError, match="nothing to draw"), tpviz.watch(nn.Identity()) as watched:
         diagrams.modules(watched)
 

@@ -337,6 +337,11 @@ def test_arguments_for_jupyterlab_and_pytest(asked):
     assert asked[2:] == [(["test"], False), [str(study.PYTHON), "-m", "pytest", "-k", "column", "-x"]]
 
 
+def test_all_tests_are_shared_among_workers(asked):
+    assert study.main(["test"]) == 7
+    assert asked == [(["test"], False), [str(study.PYTHON), "-m", "pytest", *study.WORKERS]]
+
+
 def test_the_interpreter_alone_on_standard_output(asked, capsys):
     assert study.main(["python"]) == 0
     assert capsys.readouterr().out == f"{study.PYTHON}\n"
