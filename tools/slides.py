@@ -62,19 +62,29 @@ def text_html(cell: NotebookNode) -> str:
     return _NOTEBOOK_LINK.sub(r"\1\2.html\3", typeset.markdown(cell.source))
 
 
+def lines(text: str) -> str:
+    """Printed text, each line an element of its own: what is wrapped is to look so."""
+    return "<pre>" + "".join(f"<div>{line}</div>" for line in text.rstrip("\n").split("\n")) + "</pre>"
+
+
+def code_block(source: str) -> Block:
+    """Code as a room reads it: the empty lines between definitions are half as many."""
+    return Block("code", typeset.code_html(re.sub(r"\n{3,}", "\n\n", source)))
+
+
 def output_block(output: NotebookNode) -> Block:
     """What a cell printed, returned or ended with, in the form that a page shows best."""
     if output.output_type == "stream":
-        return Block("out", f"<pre>{typeset.terminal_html(output.text.rstrip())}</pre>")
+        return Block("out", lines(typeset.terminal_html(output.text)))
     if output.output_type == "error":
         # Where the program was is for the one who mends it; a room reads the last line.
-        return Block("out", f'<pre class="error">{html.escape(f"{output.ename}: {output.evalue}")}</pre>')
+        return Block("out error", lines(html.escape(f"{output.ename}: {output.evalue}")))
     data = output.data
     if "text/html" in data:
         return Block("figure" if "<img" in data["text/html"] else "out", data["text/html"])
     if "text/latex" in data:
         return Block("out", typeset.latex_html(data["text/latex"]))
-    return Block("out", f"<pre>{html.escape(data['text/plain'])}</pre>")
+    return Block("out", lines(html.escape(data["text/plain"])))
 
 
 def cell_blocks(cell: NotebookNode) -> Iterator[Block]:
@@ -83,7 +93,7 @@ def cell_blocks(cell: NotebookNode) -> Iterator[Block]:
         yield Block("text", text_html(cell))
         return
     if "folded" not in notebooks.tags(cell):
-        yield Block("code", typeset.code_html(cell.source))
+        yield code_block(cell.source)
     if notebooks.tagged(cell, "exercise:") is None:  # to a stub the checker only says that it is one
         yield from map(output_block, cell.outputs)
 
@@ -97,7 +107,7 @@ def unfolded(cell: NotebookNode) -> str:
 
 def solution_block(cell: NotebookNode) -> Block:
     """The solution of an exercise without its hints."""
-    return Block("code", typeset.code_html(cell.source.rpartition("```python\n")[2].partition("\n```")[0]))
+    return code_block(cell.source.rpartition("```python\n")[2].partition("\n```")[0])
 
 
 def slides(nb: NotebookNode) -> list[Slide]:
