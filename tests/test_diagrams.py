@@ -985,7 +985,7 @@ def test_nor_with_unusual_numbers_and_sizes(name: str) -> None:
 def test_bands_are_the_rows_that_each_rank_holds() -> None:
     drawing = OTHER_FIGURES["bands"]()
     assert drawing.alt == (
-        "The rows of Q, K, V on the ranks. 4 ranks: rank 0 holds Q0 K0 V0; rank 1 holds Q1 K0 V0; "
+        "Bands of Q, K, V on the ranks. 4 ranks: rank 0 holds Q0 K0 V0; rank 1 holds Q1 K0 V0; "
         "rank 2 holds Q2 K1 V1; rank 3 holds Q3 K1 V1."
     )
     figure = Figure(drawing)

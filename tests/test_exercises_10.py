@@ -55,6 +55,26 @@ def test_two_ranks_may_tell_each_other():
 
 
 def test_an_all_reduce_over_all_mixes_heads():
-    name, text = said_wrong("10-shared", lambda comm, dKi: comm.all_reduce(dKi, phase="backward"))
+    name, text = said_wrong("10-shared", lambda comm, dWKi: comm.all_reduce(dWKi, phase="backward"))
     assert name == "over all ranks"
     assert "other heads" in text
+
+
+def test_gathering_every_head_sends_too_much():
+    def gathered(comm, dWKi):
+        every = comm.all_gather(dWKi.unsqueeze(0), dim=0)
+        first = comm.rank // 2 * 2
+        return every[first] + every[first + 1]
+
+    name, text = said_wrong("10-shared", gathered)
+    assert name is None
+    assert "one rank sends 96 bytes, and 32 will do" in text
+
+
+def test_a_part_for_each_rank_and_features_dealt_are_named():
+    assert said_wrong("10-by-head", lambda comm, WQKV: WQKV.chunk(3, dim=1)[comm.rank])[0] == "a part for each rank"
+
+    def dealt(comm, WQKV):
+        return torch.cat([part[:, comm.rank :: comm.world_size] for part in WQKV.chunk(3, dim=1)], dim=1)
+
+    assert said_wrong("10-by-head", dealt)[0] == "features dealt"

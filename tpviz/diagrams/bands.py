@@ -65,7 +65,7 @@ def bands(parts: Mapping[str, int], ways: Mapping[str, RunLike]) -> Drawing:
             y = lane.bottom + _BETWEEN
         y += _SECTION - _BETWEEN
         said.append(_("{title}: {ranks}").format(title=title, ranks="; ".join(_in_words(ranks, shown))))
-    alt = _("The rows of {parts} on the ranks. {ways}.").format(parts=", ".join(parts), ways=". ".join(said))
+    alt = _("Bands of {parts} on the ranks. {ways}.").format(parts=", ".join(parts), ways=". ".join(said))
     return canvas.drawing(right + MARGIN, y - _SECTION + MARGIN, alt)
 
 

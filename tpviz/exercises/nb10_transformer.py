@@ -1,14 +1,26 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
 """The exercises of notebook 10, a Transformer block (checks). Programs are shown as they stand here."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import torch
 
 import tpviz
 from tpviz.exercises.inputs import integers
+from tpviz.exercises.nb06_two_layers import TrafficExercise
 from tpviz.exercises.pattern import Case, Misconception, ProgramExercise, ValueExercise
 from tpviz.i18n import N_, _
+from tpviz.trace import Trace
+
+
+def _most_sent(trace: Trace) -> float:
+    """What the rank that sends most sends, in bytes."""
+    sent: dict[int, float] = defaultdict(float)
+    for event in trace:
+        for rank in event.ranks[:1] if event.kind == "send" else event.ranks:
+            sent[rank] += event.wire_bytes
+    return max(sent.values(), default=0)
+
 
 # The fused weight
 
@@ -68,6 +80,22 @@ BY_HEAD = ProgramExercise(
             N_(
                 "The heads are right, in another order: Q, K, V of one head, then of the next. Megatron-LM keeps them "
                 "so on purpose, and splits them so, too. Here the next line takes the first third for Q."
+            ),
+        ),
+        Misconception(
+            "a part for each rank",
+            lambda comm, WQKV: WQKV.chunk(3, dim=1)[comm.rank % 3],
+            N_(
+                "You gave one rank all of WQ, the next all of WK. Then no rank has Q, K and V of any head, and each "
+                "would have to ask the others for the rest. Give each rank some heads of all three."
+            ),
+        ),
+        Misconception(
+            "features dealt",
+            lambda comm, WQKV: torch.cat([part[:, comm.rank :: comm.world_size] for part in WQKV.chunk(3, 1)], dim=1),
+            N_(
+                "You dealt single columns, one by one. A head's columns belong together: half of a head's scores is no "
+                "use to any rank. Tried on {case}, {place} is {got}; it should be {expected}."
             ),
         ),
         Misconception(
@@ -140,6 +168,16 @@ LEDGER = ValueExercise(
             ),
         ),
         Misconception(
+            "one too few forward",
+            [1, 2],
+            N_("Backward is right. Forward, attention's row layer sums too, not the MLP's alone: one for each pair."),
+        ),
+        Misconception(
+            "one too few backward",
+            [2, 1],
+            N_("Forward is right. Backward each pair's beginning has a sum of its own: X was copied there, twice."),
+        ),
+        Misconception(
             "three for three",
             [3, 3],
             N_("Heads never ask each other, so softmax needs none. Two pairs, two AllReduces each way."),
@@ -151,14 +189,14 @@ LEDGER = ValueExercise(
 # Shared heads
 
 
-def shared_gradient(comm, dKi):
-    """The whole gradient of the head of K that this rank holds.
+def shared_gradient(comm, dWKi):
+    """The whole gradient of WK's columns for the head that this rank holds.
 
     Ranks 0 and 1 hold the same head, ranks 2 and 3 another one, and so on.
-    dKi: the gradient that comes from this rank's own queries.
+    dWKi: the share that comes from this rank's own queries.
     """
     sharing = comm.split(comm.rank // 2)  # hole
-    return sharing.all_reduce(dKi, phase="gradients")  # hole
+    return sharing.all_reduce(dWKi)  # hole
 
 
 def _shares(rows: int, columns: int, ranks: int) -> Case:
@@ -166,23 +204,27 @@ def _shares(rows: int, columns: int, ranks: int) -> Case:
     return Case(([integers(rows, columns, start=3 + 5 * rank) for rank in range(ranks)],), label, ranks)
 
 
-SHARED = ProgramExercise(
+SHARED = TrafficExercise(
     id="10-shared",
     function=shared_gradient,
     inputs=lambda: [_shares(4, 2, ranks=4), _shares(2, 3, ranks=8), _shares(2, 2, ranks=2)],
     held=lambda comm, shares: (shares[comm.rank],),
+    weigh=_most_sent,
+    too_much=N_(
+        "The gradient is right. Tried on {case}, one rank sends {got} bytes, and {expected} will do: you send {sent}."
+    ),
     right=N_(
         "The ranks that hold one head are copies of it: forward copied, backward summed, and only among themselves."
     ),
     hint_sentences=(
-        N_("Two ranks use the same K, each for its own queries. By the chain rule, what is K's gradient?"),
+        N_("Two ranks use the same WK, each for its own queries. By the chain rule, what is its gradient?"),
         N_("A sum, over the ranks that share the head. `comm.split(color)` makes a group of those with one color."),
         N_("`comm.rank // 2` is 0 for ranks 0 and 1, and 1 for ranks 2 and 3."),
     ),
     misconceptions=(
         Misconception(
             "left alone",
-            lambda comm, dKi: dKi,
+            lambda comm, dWKi: dWKi,
             N_(
                 "That is the share of this rank's queries. The two copies of one head get different gradients, and "
                 "part after the first step. Tried on {case}, {place} is {got} on rank {rank}; it should be {expected}."
@@ -190,7 +232,7 @@ SHARED = ProgramExercise(
         ),
         Misconception(
             "over all ranks",
-            lambda comm, dKi: comm.all_reduce(dKi),
+            lambda comm, dWKi: comm.all_reduce(dWKi),
             N_(
                 "You summed over all ranks, and so over other heads, too. Only the ranks that hold this head have "
                 "shares of its gradient."
@@ -198,17 +240,17 @@ SHARED = ProgramExercise(
         ),
         Misconception(
             "the wrong neighbours",
-            lambda comm, dKi: comm.split(comm.rank % 2).all_reduce(dKi),
+            lambda comm, dWKi: comm.split(comm.rank % 2).all_reduce(dWKi),
             N_("Your groups are 0, 2, ... and 1, 3, ...: ranks of other heads. Ranks 0 and 1 share one: `rank // 2`."),
         ),
         Misconception(
             "the mean",
-            lambda comm, dKi: comm.split(comm.rank // 2).all_reduce(dKi, op="mean"),
+            lambda comm, dWKi: comm.split(comm.rank // 2).all_reduce(dWKi, op="mean"),
             N_("You averaged. Each rank's queries are different terms of the loss: their shares add up."),
         ),
         Misconception(
             "gathered",
-            lambda comm, dKi: comm.split(comm.rank // 2).all_gather(dKi),
+            lambda comm, dWKi: comm.split(comm.rank // 2).all_gather(dWKi),
             N_("You set the shares side by side, {got_shape}. They are shares of the same numbers, {expected_shape}."),
         ),
     ),
