@@ -4,8 +4,9 @@
     python -m tools.slides notebooks/01-*.ipynb       one of them
 
 What is a slide, what appears at the next key press and what only the speaker sees is said by the notebook's own cells
-(tools.notebooks, SLIDE_TYPES). What stands behind an exercise on its slide waits for the next key press in any case,
-and an exercise's hints and solution are among the speaker's notes. How the parts of a slide share its room is settled
+(tools.notebooks, SLIDE_TYPES). An answer waits for a key press in any case: what stands behind an exercise on its
+slide, and what code printed or drew below a text with a question in it. A solution that is a fragment takes the place
+of its stub; hints and solutions are among the speaker's notes. How the parts of a slide share its room is settled
 by slides.js in the reader's browser, whose fonts decide; what does not fit goes on a slide of its own.
 """
 
@@ -118,12 +119,14 @@ def slides(nb: NotebookNode) -> list[Slide]:
     step = 0
     asked: Block | None = None
     """The exercise that was asked on this slide just now."""
+    question = False
+    """Whether a text of this slide has asked what no output has answered yet."""
     for cell in nb.cells:
         kind = cell.metadata.slideshow.slide_type
         if kind in ("slide", "subslide") or not found:
             heading = found[-1].heading if kind == "subslide" and found else ""
             found.append(Slide(heading, below=kind == "subslide"))
-            step, asked = 0, None
+            step, asked, question = 0, None, False
         slide = found[-1]
         solution = notebooks.tagged(cell, "solution:") is not None
         if solution or kind == "notes":
@@ -137,11 +140,15 @@ def slides(nb: NotebookNode) -> list[Slide]:
             continue
         blocks = list(cell_blocks(cell))
         for block in blocks:
+            if question and block.kind in ("out", "figure"):
+                step, question = step + 1, False
             block.step = step
+        question = question or (cell.cell_type == "markdown" and "?" in cell.source)
         first = blocks[0] if blocks else None
         if first and not slide.blocks and (match := _HEADING.match(first.html)):
             slide.heading, first.html = match[2], first.html[match.end() :]
         asked = first if notebooks.tagged(cell, "exercise:") is not None else None
+        question = question and asked is None
         slide.blocks += [block for block in blocks if block.html.strip()]
     return found
 
