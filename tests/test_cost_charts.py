@@ -75,7 +75,12 @@ def losses():
     return charts.losses([charts.Losses("one device", first), *(charts.Losses(*each) for each in others.items())])
 
 
-EVERY = (speed_map, breakdowns, timelines, efficiencies, published, ways, foretold, losses)
+def activations():
+    one, shared, cut = (charts.KeptBytes(*(GB * part for part in parts)) for parts in ((5, 12), (5, 6), (2.5, 6)))
+    return charts.activations([charts.Degree(1, one, one), charts.Degree(2, shared, cut)], "a layer")
+
+
+EVERY = (speed_map, breakdowns, timelines, efficiencies, published, ways, foretold, losses, activations)
 each = pytest.mark.parametrize("draw", EVERY, ids=lambda draw: draw.__name__)
 
 
@@ -195,6 +200,12 @@ def test_a_bar_that_is_cut_off_is_said_to_be():
 def test_ways_of_which_none_fits():
     drawing = charts.ways([way("DP", (200, 200, 900, 0, 10), (0, 3))], 80 * GB, "a model, a cluster")
     assert "DP 1,310 and 3.00 GB, does not fit" in drawing.alt
+
+
+def test_activations_print_every_size():
+    drawing = activations()
+    assert "1 rank 17.0; 2 ranks, TP 11.0; 2 ranks, TP and SP 8.50." in drawing.alt
+    assert {"17.0 GB", "11.0 GB, 1.5 times less", "8.50 GB, 2.0 times less"} <= set(texts(drawing))
 
 
 def test_foretold_prints_both_times_and_the_error():

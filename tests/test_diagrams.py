@@ -26,7 +26,7 @@ from tpviz import diagrams, i18n, plans, watching
 from tpviz.chunking import chunk_offsets, chunk_sizes
 from tpviz.diagrams import Drawing, grammar
 from tpviz.diagrams.numbers import number_texts
-from tpviz.example import W2, X4, W, X, dY
+from tpviz.example import W2, X4, W, X, dY, dY4
 from tpviz.layouts import distribute
 
 Y = X @ W
@@ -195,6 +195,37 @@ def row_layer(comm: tpviz.Communicator) -> dict[str, Tensor]:
 WHOLES = {"X": X, "Y": Y, "Z": Y, "dY": dY, "G": dX, "dX": dX}
 
 
+def between_layers(comm: tpviz.Communicator, rows: bool) -> dict[str, Tensor]:
+    """From a row layer's partial sums to a column layer's columns, its middle on all rows or on this rank's."""
+    w = tpviz.shard(W, 1, comm)
+    z = (tpviz.shard(X4, 1, comm) @ tpviz.shard(W2[:4], 0, comm)).requires_grad_()
+    y = tpviz.reduce_scatter_to_region(z, comm) if rows else tpviz.reduce_from_region(z, comm)
+    y.retain_grad()
+    doubled = 2 * y
+    doubled.retain_grad()
+    whole = tpviz.gather_from_region(doubled, comm, 0, "sharded") if rows else tpviz.copy_to_region(doubled, comm)
+    cotangent = tpviz.shard(dY4, 1, comm)
+    (whole @ w).backward(cotangent)
+    gradients = {"dY": cotangent, "G": cotangent @ w.T, "dN": doubled.grad, "dS": y.grad, "dZ": z.grad}
+    return {"Z": z, "S": y, "N": doubled, "N'": whole, "Y": whole @ w} | gradients  # type: ignore[dict-item]
+
+
+BETWEEN = {"Z": X4 @ W2[:4], "S": X4 @ W2[:4], "N": 2 * X4 @ W2[:4], "Y": 2 * X4 @ W2[:4] @ W, "dY": dY4}
+BETWEEN |= {"G": dY4 @ W.T, "dN": dY4 @ W.T, "dS": 2 * dY4 @ W.T, "dZ": 2 * dY4 @ W.T}
+FORWARD = ("Z → all_reduce → S → ×2 → N → @ W → Y", "Z → reduce_scatter → S → ×2 → N → all_gather → N' → @ W → Y")
+BACKWARD = (
+    "dY → @ Wᵀ → G → all_reduce → dN → ×2 → dS → = → dZ",
+    "dY → @ Wᵀ → G → reduce_scatter → dN → ×2 → dS → all_gather → dZ",
+)
+
+
+def two_ways(ranks: int, phase: str) -> Drawing:
+    paths = FORWARD if phase == "forward" else BACKWARD
+    runs = [tpviz.run(between_layers, ranks, args=(rows,)) for rows in (False, True)]
+    ways = dict(zip(("All rows", "Own rows"), zip(runs, paths, strict=True), strict=True))
+    return diagrams.two_ways(ways, BETWEEN, phase)
+
+
 MLP = [("A", "matmul", "X", "W1"), ("H", "relu", "A"), ("Y", "matmul", "H", "W2")]
 MLP_SHAPES = {"X": X4.shape, "W1": W.shape, "W2": W2.shape}
 
@@ -309,6 +340,7 @@ def notebook_figures(ranks: int) -> dict[str, Drawing]:
     if ranks > 1:
         figures["ring"] = diagrams.ring(ring_run(ranks))
     if ranks < 8:
+        figures |= {f"two ways {phase}": two_ways(ranks, phase) for phase in ("forward", "backward")}
         figures |= {f"kept {stage}": diagrams.kept(kept_run(stage, ranks), KEPT) for stage in range(4)}
     if ranks % 2 == 0:
         figures["mesh"] = diagrams.mesh(tpviz.run(tp_and_dp, ranks), tp=2)
@@ -813,6 +845,21 @@ def test_on_a_journey_a_gradient_stands_in_its_values_column_and_only_events_cro
     assert len(figure.says("nothing crosses")) == 2 * (ranks - 1)
     tiles = [word.text for word in figure.words if word.text == "dW"]
     assert len(tiles) == ranks
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_two_ways_have_what_is_alike_in_one_column_and_their_own_bars(phase: str) -> None:
+    figure = Figure(two_ways(2, phase))
+    lanes = sorted(figure.boxes("lane"), key=lambda box: box.y)
+    wholes = [box for box in figure.boxes("block", "neutral") if lanes[1].holds(box)]
+    bands = [box for box in figure.boxes("block", "r1") if lanes[3].holds(box) and 2 * box.height == wholes[0].height]
+    assert len(bands) == 2  # S and N of rank 1, its rows
+    assert {box.x for box in bands} <= {box.x for box in wholes}
+    for bar in figure.boxes("bar"):
+        assert sum(bar.y < lane.y + lane.height and lane.y < bar.y + bar.height for lane in lanes) == 2
+    for name in ("AllReduce, 64 bytes", "ReduceScatter, 64 bytes", "AllGather, 64 bytes"):
+        assert len(figure.says(name)) == 1
+    assert not any("'" in word.text for word in figure.words)
 
 
 def test_a_watched_modules_line_has_a_bar_for_what_it_sent_in_each_phase() -> None:

@@ -12,7 +12,7 @@ from tools import catalogue
 from tpviz import i18n
 from tpviz.i18n import _, ngettext
 
-SOURCES = sorted((catalogue.ROOT / "tpviz").rglob("*.py"))
+SOURCES = sorted(path for place in catalogue.PLACES for path in place.rglob("*.py"))
 
 
 @pytest.fixture(autouse=True)

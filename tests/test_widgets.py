@@ -14,7 +14,7 @@ from tpviz.diagrams import Drawing
 from tpviz.example import X4, W, X, dY, dY4
 from tpviz.steps import layer_seconds, step
 from tpviz.strategies import Strategy, rank_bytes
-from tpviz.transformers import Transformer
+from tpviz.transformers import Transformer, activation_bytes
 
 FACTORIES = (
     widgets.column_entry,
@@ -32,6 +32,7 @@ FACTORIES = (
     widgets.layer_times,
     widgets.speed_map,
     widgets.ways,
+    widgets.activations,
 )
 each_factory = pytest.mark.parametrize("factory", FACTORIES, ids=lambda factory: factory.__name__)
 RANKS = (1, 2, 4, 8)
@@ -348,3 +349,16 @@ def test_ways(cluster):
     assert fsdp.speed == pytest.approx(ranks / step(widgets.SIZES["18.4B"], machine, strategy, 1).total)
     alt = widgets.draw_ways(found).alt
     assert alt.count("does not fit") == sum(way.kept.total > machine.memory for way in found.found) >= 1
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_activations(recompute):
+    """Plain TP leaves a part on every rank; sequence parallel divides all of it."""
+    found = widgets.compute_activations("18.4B", recompute)
+    one = found.degrees[0].plain
+    assert sum(one) == activation_bytes(widgets.SIZES["18.4B"], 1, recompute=recompute)
+    for ranks, plain, cut in found.degrees:
+        assert plain.outside == one.outside
+        assert plain.inside == one.inside / ranks
+        assert sum(cut) == sum(one) / ranks
+    assert "8 ranks, TP and SP" in widgets.draw_activations(found).alt

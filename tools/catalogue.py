@@ -1,4 +1,4 @@
-"""A maintainer's tool: collects the sentences of the package in the catalogue that translators start from.
+"""A maintainer's tool: collects the sentences of package and tools in the catalogue that translators start from.
 
 `python -m tools.catalogue` writes `tpviz/locale/tpviz.pot`. The file depends on the sentences and on
 nothing else: no date, no file or line, a fixed order. So it changes when a sentence does, and a test can require that
@@ -14,6 +14,7 @@ from babel.messages.pofile import write_po
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "tpviz" / "locale" / "tpviz.pot"
+PLACES = (ROOT / "tpviz", ROOT / "tools")
 KEYWORDS = {"_": None, "N_": None, "ngettext": (1, 2)}
 COMMENT_TAG = "Translators:"
 # Babel's own header carries the date of the run and its version.
@@ -29,10 +30,10 @@ msgstr ""
 """
 
 
-def template(package: Path = ROOT / "tpviz") -> str:
-    """The text of the catalogue's template, from the Python files of the package."""
+def template(*places: Path) -> str:
+    """The text of the catalogue's template, from the Python files of these folders, or of PLACES."""
     catalog = Catalog()
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted(path for place in places or PLACES for path in place.rglob("*.py")):
         for _line, message, comments, _context in extract_from_file("python", path, KEYWORDS, [COMMENT_TAG]):
             catalog.add(message, auto_comments=comments)
     body = io.BytesIO()

@@ -156,6 +156,15 @@ def _traffic(
     )
 
 
+class Activations(NamedTuple):
+    """Bytes that a rank keeps of one layer from forward until backward."""
+
+    outside: Amount
+    """The inputs of norms and of column layers, and the masks of the dropouts before the residuals."""
+    inside: Amount
+    """What TP cuts: Q, K and V, attention's core, the inputs of row layers and of GeLU."""
+
+
 def activation_bytes(
     model: Transformer,
     micro_batch: Amount,
@@ -163,7 +172,7 @@ def activation_bytes(
     sequence_parallel: bool = False,
     recompute: Recompute = "none",
 ) -> Amount:
-    """The bytes that a rank keeps of one layer from forward until backward.
+    """The bytes that a rank keeps of one layer from forward until backward: the sum of ``activation_parts``.
 
         none                        s·b·h·(10 + 24/t + 5·a·s/(h·t))
         none, sequence parallel     s·b·h/t·(34 + 5·a·s/h)
@@ -172,13 +181,20 @@ def activation_bytes(
 
     Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2; activations of 2 bytes.
     """
+    parts = activation_parts(model, micro_batch, tensor, sequence_parallel, recompute)
+    return parts.outside + parts.inside
+
+
+def activation_parts(
+    model: Transformer, micro_batch: Amount, tensor: int, sequence_parallel: bool, recompute: Recompute = "none"
+) -> Activations:
+    """``activation_bytes`` in two parts: what plain TP leaves whole on every rank, and what it cuts."""
     check_recompute(recompute)
     whole = micro_batch * model.sequence * model.hidden
     if recompute == "full":
-        return 2 * whole
-    outside = 10 * whole / (tensor if sequence_parallel else 1)
+        return Activations(2 * whole, 0)
     core = 5 * model.heads * model.sequence**2 * micro_batch if recompute == "none" else 0
-    return outside + (24 * whole + core) / tensor
+    return Activations(10 * whole / (tensor if sequence_parallel else 1), (24 * whole + core) / tensor)
 
 
 def end_activation_bytes(

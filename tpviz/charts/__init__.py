@@ -1,5 +1,6 @@
 """Charts: bars, curves and maps by matplotlib, as the same kind of figure that a diagram is (charts)."""
 
+from tpviz.charts.activations import Degree, KeptBytes, activations
 from tpviz.charts.bars import layer_forward
 from tpviz.charts.curves import Against, Curve, efficiencies
 from tpviz.charts.foretold import Foretold, foretold
@@ -11,10 +12,13 @@ from tpviz.charts.ways import Way, ways
 __all__ = [
     "Against",
     "Curve",
+    "Degree",
     "Foretold",
+    "KeptBytes",
     "Losses",
     "Mark",
     "Way",
+    "activations",
     "breakdowns",
     "efficiencies",
     "foretold",

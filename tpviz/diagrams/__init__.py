@@ -8,7 +8,7 @@ from tpviz.diagrams.dividing import two_cuts
 from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.exchange import collective
 from tpviz.diagrams.inner import inner_product
-from tpviz.diagrams.journey import backward_pair, journey, stepper
+from tpviz.diagrams.journey import backward_pair, journey, stepper, two_ways
 from tpviz.diagrams.keeping import kept
 from tpviz.diagrams.merging import concatenation, summation
 from tpviz.diagrams.meshes import mesh
@@ -45,4 +45,5 @@ __all__ = [
     "stepper",
     "summation",
     "two_cuts",
+    "two_ways",
 ]

@@ -61,8 +61,12 @@ _WIDTH = 60
 """The width of a block of four columns."""
 _OPEN = 3
 """So many lanes are open; of more, one is, and the others are strips."""
+_OPEN_OF_TWO = 2
+"""So many are open in each of two journeys below each other."""
 _PANEL = 24
 """Between two journeys side by side."""
+_BELOW = 12
+"""Between two journeys below each other."""
 
 
 class Path(NamedTuple):
@@ -107,6 +111,14 @@ class _Slot(NamedTuple):
     @property
     def center_x(self) -> int:
         return self.x + self.width // 2
+
+
+class _Columns(NamedTuple):
+    """Where the columns of a figure and the gaps between them are, and what stands in them."""
+
+    order: list[str]
+    columns: list[_Slot]
+    gaps: list[_Slot]
 
 
 def journey(run: RunLike, wholes: Mapping[str, Tensor], forward: str, backward: str) -> Drawing:
@@ -158,14 +170,45 @@ def backward_pair(column: RunLike, row: RunLike, wholes: Mapping[str, Tensor]) -
     return canvas.drawing(x - _PANEL + MARGIN, max(bottoms) + MARGIN, _("{sentence}.").format(sentence="; ".join(alts)))
 
 
+def two_ways(ways: Mapping[str, tuple[RunLike, str]], wholes: Mapping[str, Tensor], phase: str) -> Drawing:
+    """Draw journeys of one direction below each other, what is alike in the same column.
+
+    Args:
+        ways: by title a run whose ranks each returned a dict of the tensors that the path names, and the path. The
+            columns are those of the longest path; the others may leave some of them out. A name may end in ``'``, which
+            is not shown: N and N' are one tensor, laid out in two ways.
+        wholes: the whole tensors by name, without ``'``.
+        phase: the direction of all paths, "forward" or "backward".
+    """
+    drawn = [Journey(run, wholes, **{phase: path}, most_open=_OPEN_OF_TWO) for run, path in ways.values()]
+    columns = _columns(drawn, MARGIN + _HEAD)
+    canvas = Canvas()
+    right, y, alts = 0, MARGIN, []
+    for title, each in zip(ways, drawn, strict=True):
+        above = _("{title}, forward →") if phase == "forward" else _("{title}, ← backward")
+        right, bottom = each.draw(canvas, MARGIN, y, columns=columns, titles={phase: above.format(title=title)})
+        alts.append(f"{title}: {each.description()}")
+        y = bottom + _BELOW
+    return canvas.drawing(right + MARGIN, y - _BELOW + MARGIN, _("{sentence}.").format(sentence="; ".join(alts)))
+
+
 class Journey:
     """The layout of one journey: its columns and gaps, and a lane for each rank and direction."""
 
-    def __init__(self, run: RunLike, wholes: Mapping[str, Tensor], forward: str, backward: str) -> None:
+    def __init__(
+        self,
+        run: RunLike,
+        wholes: Mapping[str, Tensor],
+        forward: str = "",
+        backward: str = "",
+        most_open: int = _OPEN,
+    ) -> None:
         self.outputs = list(run.outputs)
         self.ranks = len(self.outputs)
         check_ranks(self.ranks)
-        self.paths = {"forward": Path.of(forward), "backward": Path.of(backward)}
+        self.all_open = self.ranks <= most_open
+        texts = {"forward": forward, "backward": backward}
+        self.paths = {phase: Path.of(text) for phase, text in texts.items() if text}
         self.legs = {phase: _legs(path, run.trace, phase) for phase, path in self.paths.items()}
         self.operands: dict[str, Operand] = {}
         for phase, path in self.paths.items():
@@ -173,7 +216,8 @@ class Journey:
                 self.operands[name] = _operand(name, self.outputs, wholes, gradient=phase == "backward")
         self.tiles = {
             step: f"d{step[2:-1]}"
-            for step in self.paths["backward"].steps
+            for path in self.paths.values()
+            for step in path.steps
             if step.startswith("@ ") and step.endswith("ᵀ") and f"d{step[2:-1]}" in self.outputs[0]
         }
         widest = max(shown.columns for shown in self.operands.values())
@@ -198,7 +242,7 @@ class Journey:
             ROWS: _("Each rank has its rows of {name}"),
             COLUMNS: _("Each rank has its columns of {name}"),
         }
-        return words[self.operands[name].layout].format(name=typeset(name))
+        return words[self.operands[name].layout].format(name=typeset(self.operands[name].name))
 
     def _said(self, leg: _Leg) -> str:
         if leg.event is not None:
@@ -223,9 +267,9 @@ class Journey:
 
     def _order(self) -> list[str]:
         """The columns from left to right: the forward's tensors, and among them what only backward has."""
-        columns = list(self.paths["forward"].tensors)
+        columns = list(self.paths["forward"].tensors) if "forward" in self.paths else []
         place = 0
-        for name in reversed(self.paths["backward"].tensors):
+        for name in reversed(self.paths["backward"].tensors if "backward" in self.paths else ()):
             if name[1:] in columns:
                 place = columns.index(name[1:]) + 1
             else:
@@ -239,16 +283,27 @@ class Journey:
     def _grid(self, shown: Operand, height: int) -> Grid:
         return Grid(self.scale, height / shown.rows, None)
 
-    def draw(self, canvas: Canvas, x: int, y: int, stepwise: bool = False) -> tuple[int, int]:
-        """Draw the journey with its corner at x, y, steps in groups if so asked; return its right and lower end."""
+    def draw(
+        self,
+        canvas: Canvas,
+        x: int,
+        y: int,
+        stepwise: bool = False,
+        columns: _Columns | None = None,
+        titles: Mapping[str, str] | None = None,
+    ) -> tuple[int, int]:
+        """Draw the journey with its corner at x, y, steps in groups if so asked; return its right and lower end.
+
+        Its columns may be shared with others, and what stands above each direction be said.
+        """
         self._stepwise = stepwise
-        columns, gaps = self._slots(x + _HEAD)
-        right = columns[-1].right + _PAD + 4
-        titles = {"forward": _("forward →"), "backward": _("← backward")}
+        self.order, slots, gaps = columns or _columns([self], x + _HEAD)
+        right = slots[-1].right + _PAD + 4
+        titles = titles or {"forward": _("forward →"), "backward": _("← backward")}
         for phase, legs in self.legs.items():
             canvas.text(x, middle(y + _TITLE // 2 - 4, "label"), titles[phase], "label")
             y += _TITLE
-            lanes = self._draw_lanes(canvas, x, y, right, phase, columns, gaps)
+            lanes = self._draw_lanes(canvas, x, y, right, phase, slots, gaps)
             self._step(canvas, phase, self.paths[phase].tensors[-1])  # what never crossed is known at the end
             self._draw_silences(canvas, x, right, lanes, [leg for leg in legs if leg.event], gaps)
             for leg in legs:
@@ -259,30 +314,18 @@ class Journey:
             y = lanes[-1].bottom + _SECTION
         return right, y - _SECTION
 
-    def _slots(self, x: int) -> tuple[list[_Slot], list[_Slot]]:
-        """Where the columns and the gaps between them are."""
-        bars, labels = set(), dict.fromkeys(range(len(self.order) - 1), "")
-        for legs in self.legs.values():
-            for leg in legs:
-                gap = self._gap(leg)
-                if leg.event is not None:
-                    bars.add(gap)
-                else:
-                    labels[gap] = max(labels[gap], self._label(leg.step, self.ranks - 1), key=len)
-        columns, gaps = [], []
-        for index in range(len(self.order)):
-            width = max(self._width(name) for name in self.operands if self._column(name) == index)
-            columns.append(_Slot(x, width))
-            x += width
-            if index < len(self.order) - 1:
-                tiles = [
-                    leg.step for leg in self.legs["backward"] if leg.step in self.tiles and self._gap(leg) == index
-                ]
-                room = _BAR + 2 * _ARROW if index in bars else text_width(labels[index], "label") + 22
-                room = max(room, *(self._tile_width(step, 0) + 16 for step in tiles), 0)
-                gaps.append(_Slot(x, room))
-                x += gaps[-1].width
-        return columns, gaps
+    def needed(self, index: int) -> int:
+        """The width of what this journey has in a column."""
+        return max((self._width(name) for name in self.operands if self._column(name) == index), default=0)
+
+    def room(self, gap: int) -> int:
+        """The width of what this journey has in a gap."""
+        legs = [leg for legs in self.legs.values() for leg in legs if self._gap(leg) == gap]
+        if any(leg.event is not None for leg in legs):
+            return _BAR + 2 * _ARROW
+        labels = [self._label(leg.step, self.ranks - 1) for leg in legs]
+        tiles = [self._tile_width(leg.step, 0) + 16 for leg in legs if leg.step in self.tiles]
+        return max(text_width(max(labels, key=len, default=""), "label") + 22, *tiles, 0)
 
     def _width(self, name: str) -> int:
         shown = self.operands[name]
@@ -327,7 +370,7 @@ class Journey:
     ) -> list[Box]:
         lanes = []
         for rank in range(self.ranks):
-            opened = self.ranks <= _OPEN or rank == 0
+            opened = self.all_open or rank == 0
             height = 2 * _PAD + _LABEL + _HEIGHT + 2 * (_FRAME + TWIN) + 4 if opened else _STRIP + 2 * (4 + TWIN)
             lane = Box(x, y, right - x, height)
             draw_lane(canvas, lane, rank, _HEAD)
@@ -340,7 +383,7 @@ class Journey:
                 self._draw_leg(canvas, leg, rank, columns, gaps, center_y, opened)
             canvas.step(0)
             lanes.append(lane)
-            y = lane.bottom + (_GAP if self.ranks <= _OPEN else 5)
+            y = lane.bottom + (_GAP if self.all_open else 5)
         return lanes
 
     def _draw_tensor(self, canvas: Canvas, name: str, rank: int, slot: _Slot, center_y: int, opened: bool) -> None:
@@ -378,7 +421,8 @@ class Journey:
         color: Color = "neutral" if self.operands[leg.source].layout is REPLICATE and leg.event is None else rank
         if leg.event is not None:
             canvas.arrow(start + 5 * way, gap.center_x - (_BAR // 2 + 3) * way, center_y, rank)
-            canvas.arrow(gap.center_x + (_BAR // 2 + 3) * way, end - 5 * way, center_y, "neutral")
+            own: Color = "neutral" if self.operands[leg.target].layout is REPLICATE else rank
+            canvas.arrow(gap.center_x + (_BAR // 2 + 3) * way, end - 5 * way, center_y, own)
             return
         canvas.arrow(start + 5 * way, end - 5 * way, center_y, color)
         if not opened:
@@ -410,7 +454,7 @@ class Journey:
         gaps: Sequence[_Slot],
     ) -> None:
         """Mark the gaps between lanes where nothing crosses: all of it, or the stretches beside the bars."""
-        if self.ranks > _OPEN:
+        if not self.all_open:
             return
         bars = sorted(gaps[self._gap(leg)].center_x for leg in crossing)
         edges = [x, *bars, right]
@@ -452,6 +496,21 @@ class Journey:
         return "; ".join(sentences)
 
 
+def _columns(journeys: Sequence[Journey], x: int) -> _Columns:
+    """The columns from x on: those of the journey that has most, wide enough for all of them."""
+    order = max((each.order for each in journeys), key=len)
+    for each in journeys:
+        each.order = order
+    columns, gaps = [], []
+    for index in range(len(order)):
+        columns.append(_Slot(x, max(each.needed(index) for each in journeys)))
+        x = columns[-1].right
+        if index < len(order) - 1:
+            gaps.append(_Slot(x, max(each.room(index) for each in journeys)))
+            x = gaps[-1].right
+    return _Columns(order, columns, gaps)
+
+
 def _described(shown: Operand) -> str:
     """Name, shape and layout, without the sizes of the parts."""
     words = {REPLICATE: _("whole"), PARTIAL: _("partial sums"), ROWS: _("cut by rows"), COLUMNS: _("cut by columns")}
@@ -479,15 +538,16 @@ def _operand(
     """A named tensor on the ranks, its layout recognised from the numbers."""
     from tpviz.layouts import recognise  # brings PyTorch's DTensor along
 
-    if not all(isinstance(output, Mapping) and name in output for output in outputs) or name not in wholes:
+    shown_name = name.rstrip("'")
+    if not all(isinstance(output, Mapping) and name in output for output in outputs) or shown_name not in wholes:
         message = _("the path names {name}: each rank must return it in a dict, and it must be among the wholes.")
         raise ValueError(message.format(name=name))
     parts = [output[name] for output in outputs]
-    placement = recognise(parts, wholes[name])
+    placement = recognise(parts, wholes[shown_name])
     if placement is None:
         message = _(
             "what the ranks returned as {name} is not the whole: no replicas, no shards, no partial sums of it."
         )
         raise ValueError(message.format(name=name))
-    shown = operand(name, parts, read_layout(placement, name), len(parts))
+    shown = operand(shown_name, parts, read_layout(placement, name), len(parts))
     return replace(shown, gradient=gradient)

@@ -12,8 +12,8 @@ from tpviz.machines import DGX_A100, DGX_H100, PCIE_BOX, Machine
 from tpviz.published import MEGATRON_2019, MEGATRON_2021
 from tpviz.steps import Phase, layer_seconds, step
 from tpviz.strategies import Strategy, rank_bytes, sent_bytes, strategy_name
-from tpviz.transformers import Transformer
-from tpviz.widgets.shell import Shell, choice, named
+from tpviz.transformers import Recompute, Transformer, activation_parts
+from tpviz.widgets.shell import RANKS, Shell, choice, named
 
 APART = DGX_H100._replace(name=N_("H100, one a node"), ranks_per_node=1)
 """The same cards without NVLink: each in a node of its own, with its share of a DGX H100's network."""
@@ -154,5 +154,51 @@ def ways() -> Shell:
         {
             "size": choice(_("model"), tuple(SIZES), "7.5B"),
             "cluster": choice(_("cluster"), named(CLUSTERS), "8 H100"),
+        },
+    )
+
+
+# Activations, with sequence parallel and without
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a rank keeps of one layer until backward, by TP degree."""
+
+    size: str
+    recompute: Recompute
+    degrees: list[charts.Degree]
+
+
+def compute_activations(size: str, recompute: Recompute) -> Kept:
+    """One layer's activations for one sequence, by Korthikanti's formula."""
+    model = SIZES[size]
+    degrees = []
+    for ranks in RANKS:
+        parts = [activation_parts(model, 1, ranks, cut, recompute) for cut in (False, True)]
+        degrees.append(charts.Degree(ranks, *(charts.KeptBytes(*map(float, each)) for each in parts)))
+    return Kept(size, recompute, degrees)
+
+
+def draw_activations(kept: Kept) -> Drawing:
+    """Two bars for each degree: plain TP, and with sequence parallel."""
+    model = SIZES[kept.size]
+    message = (
+        _("a layer of the {size} model (h = {hidden:,}), attention's core kept")
+        if kept.recompute == "none"
+        else _("a layer of the {size} model (h = {hidden:,}), attention's core computed again")
+    )
+    return charts.activations(kept.degrees, message.format(size=kept.size, hidden=model.hidden))
+
+
+def activations() -> Shell:
+    """Choose a model, and whether attention's core is kept: what does TP cut, and what sequence parallel besides?"""
+    cores = [(_("kept"), "none"), (_("redone"), "selective")]
+    return Shell(
+        compute_activations,
+        draw_activations,
+        {
+            "size": choice(_("model"), tuple(SIZES), "18.4B"),
+            "recompute": choice(_("attention"), cores, "selective"),
         },
     )

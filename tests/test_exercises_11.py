@@ -1,0 +1,145 @@
+"""The exercises of notebook 11: what learners write, right and wrong, and that the answers speak true."""
+
+import pytest
+import torch
+from answers import said_right, said_wrong
+
+import tpviz
+from tpviz.exercises import nb11_sequence
+
+
+def own_norm(comm, Zi, normed):
+    Yi = comm.reduce_scatter(Zi)
+    return comm.all_gather(nb11_sequence.normed(Yi), dim=0)
+
+
+def row_by_row(comm, Zi, normed):
+    Yi = comm.reduce_scatter(Zi)
+    return comm.all_gather(torch.cat([normed(Yi[[i]]) for i in range(len(Yi))]), dim=0)
+
+
+def from_pieces(comm, Zi, normed):
+    mine = comm.all_to_all(Zi, split_dim=0, concat_dim=1)
+    return comm.all_gather(normed(sum(mine.chunk(comm.world_size, dim=1))), dim=0)
+
+
+@pytest.mark.parametrize("program", [row_by_row, from_pieces])
+def test_between_two_layers(program):
+    assert said_right("11-between", program) == ()
+
+
+@pytest.mark.parametrize(
+    ("program", "misconception", "said"),
+    [
+        (lambda comm, Z, normed: normed(comm.all_reduce(Z)), "AllReduce", "4 rows where its share is 2"),
+        (
+            lambda comm, Z, normed: normed(comm.all_gather(comm.reduce_scatter(Z), dim=0)),
+            "AllReduce",
+            "4 rows where its share is 2",
+        ),
+        (
+            lambda comm, Z, normed: comm.all_gather(normed(tpviz.shard(comm.all_reduce(Z), 0, comm)), dim=0),
+            "AllReduce, then cut",
+            "192 bytes, and 128",
+        ),
+        (
+            lambda comm, Z, normed: comm.all_gather(comm.reduce_scatter(normed(Z)), dim=0),
+            "normed before the sum",
+            "not linear",
+        ),
+        (lambda comm, Z, normed: comm.all_gather(normed(comm.reduce_scatter(Z, dim=1))), "cut by features", "dim 0"),
+        (
+            lambda comm, Z, normed: comm.all_gather(normed(tpviz.shard(Z, 0, comm)), dim=0),
+            "no sum",
+            "nothing was added",
+        ),
+        (lambda comm, Z, normed: normed(comm.reduce_scatter(Z)), "not gathered", "2×8"),
+        (lambda comm, Z, normed: comm.all_gather(normed(comm.reduce_scatter(Z))), "gathered beside each other", "2×16"),
+        (own_norm, None, "rank 0 hands `normed` 0 rows, and its share is 2"),
+        (lambda comm, Z, normed: Z, None, "it should be"),
+        (lambda comm, Z, normed: None, None, "is None"),
+        (lambda comm, Z: Z, None, "TypeError"),
+        (3, None, "needs the function itself"),
+    ],
+)
+def test_not_between_two_layers(program, misconception, said):
+    name, text = said_wrong("11-between", program)
+    assert (name, said in text) == (misconception, True), text
+
+
+def test_the_rows_are_normalised_to_whole_numbers_and_no_half_of_one_is():
+    rows = nb11_sequence._even(6)
+    whole = nb11_sequence.normed(rows)
+    assert set(whole.unique().tolist()) == {-1.0, 1.0}
+    reference = torch.nn.functional.layer_norm(rows, (8,), eps=0)
+    assert torch.allclose(whole, reference, atol=1e-6)
+    for half in (slice(0, 4), slice(4, 8)):
+        assert not (nb11_sequence.normed(rows[:, half]) == whole[:, half]).any()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda comm, dN, U: comm.all_reduce((dN * U).sum(0)),
+        lambda comm, dN, U: comm.all_reduce(torch.einsum("ij,ij->j", dN, U)),
+        lambda comm, dN, U: (comm.all_gather(dN, dim=0) * comm.all_gather(U, dim=0)).sum(0),
+    ],
+)
+def test_gain(program):
+    assert said_right("11-gain", program) == ()
+
+
+@pytest.mark.parametrize(
+    ("program", "misconception", "said"),
+    [
+        (lambda comm, dN, U: (dN * U).sum(0), "not synchronised", "on rank 0 is −2, and it should be −8"),
+        (lambda comm, dN, U: comm.all_reduce((dN * U).sum(0)) / comm.world_size, "mean", "1/n as fast"),
+        (
+            lambda comm, dN, U: comm.all_reduce((dN * U).sum(0)) * comm.world_size,
+            "summed twice",
+            "n times as much: −16 for −8",
+        ),
+        (lambda comm, dN, U: (comm.all_reduce(dN) * U).sum(0), "dN summed first", "different tokens"),
+        (lambda comm, dN, U: comm.all_gather((dN * U).sum(0)), "concatenated", "side by side"),
+        (lambda comm, dN, U: comm.all_reduce(dN * U), "rows kept", "one gain for all rows"),
+        (lambda comm, dN, U: comm.reduce_scatter((dN * U).sum(0)), "cut", "a part of the sum"),
+        (lambda comm, dN, U: comm.all_reduce((dN * U).sum(1)), None, "it should be"),
+        (lambda comm, dN, U: comm.all_reduce(dN.sum(0)), None, "it should be"),
+        (torch.ones(4), None, "needs the function itself"),
+    ],
+)
+def test_no_gain(program, misconception, said):
+    name, text = said_wrong("11-gain", program)
+    assert (name, said in text) == (misconception, True), text
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("11-bytes", (96, 48.0, 48)), ("11-norm", 13.0), ("11-norm", torch.tensor([9, 16, 144.0]).sum().sqrt().item())],
+)
+def test_the_same_value_in_another_form_is_right(name, answer):
+    assert said_right(name, answer) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "misconception", "said"),
+    [
+        ("11-bytes", [96, 96, 96], "each as much as the whole", "AllReduce *is* these two"),
+        ("11-bytes", [64, 64, 64], "payloads", "the payload"),
+        ("11-bytes", [64, 32, 32], "two ranks", "on 2 ranks"),
+        ("11-bytes", [64, 48, 48], "half the payload", "add them up"),
+        ("11-bytes", [48, 48, 48], "AllReduce for half", "a quarter of the sum"),
+        ("11-bytes", [48, 24, 24], "AllReduce once round", "one half"),
+        ("11-bytes", [1, 2, 3], None, "It is not [1, 2, 3]."),
+        ("11-norm", 17.69, "the replicated one counted twice", "The 12 is in it twice"),
+        ("11-norm", 12.37, "rank 0 alone", "what rank 0 has"),
+        ("11-norm", 12.65, "rank 1 alone", "what rank 1 has"),
+        ("11-norm", 5, "shards alone", "the shards alone"),
+        ("11-norm", 169, "not rooted", "its root"),
+        ("11-norm", 19, "added", "adds squares"),
+        ("11-norm", "13", None, "without quotes"),
+    ],
+)
+def test_what_is_said_of_a_value(name, answer, misconception, said):
+    found, text = said_wrong(name, answer)
+    assert (found, said in text) == (misconception, True), text
