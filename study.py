@@ -4,6 +4,8 @@
     python3 study.py --no-browser         the same, with its address printed instead of a browser opened
     python3 study.py test                 install what tests need, and run all tests
     python3 study.py test -- -k column    what stands behind -- goes to pytest (or to JupyterLab)
+    python3 study.py slides               each notebook as slides: build/slides/index.html
+    python3 study.py site                 all notebooks as pages to read: build/site/index.html
     python3 study.py python               print the interpreter to select in VS Code or another editor
 
 The first call takes minutes, the next ones seconds, and once all is installed no network is needed. On Linux, --cpu
@@ -50,6 +52,11 @@ STATE = VENV / "study.json"
 LOG = ROOT / "build" / "install.log"
 LOCK = ROOT / "build" / "study.lock"
 FIRST_NOTEBOOK = ROOT / "notebooks" / "00-start-here.ipynb"
+
+PUBLISHED = ("slides", "site")
+"""What is made of the notebooks, each by the tool of its name."""
+EXTRAS = {"test": {"test", "publish"}, **{name: {"publish"} for name in PUBLISHED}}
+"""What a command needs beyond what notebooks import: groups of pyproject.toml."""
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 SPACE_GB = 2.5
@@ -345,6 +352,12 @@ def test(arguments: Sequence[str]) -> int:
     return run([str(PYTHON), "-m", "pytest", *arguments], cwd=str(ROOT))
 
 
+def publish(what: str, arguments: Sequence[str]) -> int:
+    """Make slides or the site of the notebooks."""
+    say(f"Making the {what} ...")
+    return run([str(PYTHON), "-m", f"tools.{what}", *arguments], cwd=str(ROOT))
+
+
 def _terminated(_number: int, _frame: object) -> None:
     sys.exit(143)
 
@@ -358,18 +371,22 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="study.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", nargs="?", choices=["lab", "test", "python"], default="lab")
+    parser.add_argument("command", nargs="?", choices=["lab", *EXTRAS, "python"], default="lab")
     parser.add_argument("--cpu", action="store_true", help="take PyTorch's build for CPUs when installing")
     parser.add_argument("--no-browser", action="store_true", help="print JupyterLab's address, open no browser")
     options = parser.parse_args(own)
     signal.signal(signal.SIGTERM, _terminated)
     try:
         with only_one():
-            install({"test"} if options.command == "test" else set(), cpu=options.cpu)
+            install(EXTRAS.get(options.command, set()), cpu=options.cpu)
         if options.command == "python":
             print(PYTHON)
             return 0
-        return test(passed) if options.command == "test" else lab(passed, browser=not options.no_browser)
+        if options.command == "test":
+            return test(passed)
+        if options.command in PUBLISHED:
+            return publish(options.command, passed)
+        return lab(passed, browser=not options.no_browser)
     except Trouble as trouble:
         say(f"\n{trouble}")
         return 1

@@ -334,7 +334,18 @@ def test_arguments_for_jupyterlab_and_pytest(asked):
     assert "--no-browser" in asked[1]
     assert asked[1][-1] == "--port=9999"
     assert study.main(["test", "--", "-k", "column", "-x"]) == 7
-    assert asked[2:] == [(["test"], False), [str(study.PYTHON), "-m", "pytest", "-k", "column", "-x"]]
+    assert asked[2:] == [(["publish", "test"], False), [str(study.PYTHON), "-m", "pytest", "-k", "column", "-x"]]
+
+
+@pytest.mark.parametrize("what", study.PUBLISHED)
+def test_what_is_made_of_the_notebooks(what, asked):
+    assert study.main([what, "--", "notebooks/00-start-here.ipynb"]) == 7
+    command = [str(study.PYTHON), "-m", f"tools.{what}", "notebooks/00-start-here.ipynb"]
+    assert asked == [(["publish"], False), command]
+
+
+def test_every_extra_that_is_asked_for_exists():
+    assert set().union(*study.EXTRAS.values()) == set(EXTRAS)
 
 
 def test_the_interpreter_alone_on_standard_output(asked, capsys):
