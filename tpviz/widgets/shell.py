@@ -16,6 +16,7 @@ import traitlets
 
 from tpviz.diagrams import Drawing, grammar
 from tpviz.i18n import _
+from tpviz.widgets import naming
 
 RANKS = (1, 2, 4, 8)
 """The numbers of ranks that most sliders offer."""
@@ -40,7 +41,8 @@ class Shell(ipywidgets.VBox):  # type: ignore[misc]
         self._update()
         for control in controls.values():
             control.observe(self._update, "value")
-        super().__init__([*controls.values(), self.picture])
+        super().__init__([*controls.values(), self.picture, naming.names()])
+        self.add_class(naming.BOX)
 
     def _update(self, _change: object = None) -> None:
         """Compute and draw for what the controls say now."""
