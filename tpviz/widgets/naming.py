@@ -1,8 +1,8 @@
 """What ipywidgets' sliders do not tell a screen reader: their names, and their values in words (widgets).
 
 ipywidgets gives the handle of a slider no accessible name, and calls the second choice of a slider "1.0". It has no
-setting for either, so an invisible image brings along a few lines that run where it loads. Where a page forbids them,
-the sliders are as ipywidgets leaves them.
+setting for either, so an empty style sheet brings along a few lines, which run when it is on the page. Where the page
+forbids them, the sliders are as ipywidgets leaves them.
 """
 
 import html
@@ -12,8 +12,7 @@ import ipywidgets
 BOX = "tpviz-widget"
 """The class of the box whose sliders get names."""
 
-_PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
-# The sliders may be on the page half a minute later than the image, on a busy machine. Whatever moves a slider sets its
+# The sliders may be on the page half a minute later than the sheet, on a busy machine. Whatever moves a slider sets its
 # words back; the observer sees its own change too, and then nothing differs.
 _SCRIPT = f"""
 const name = (tries) => {{
@@ -41,5 +40,5 @@ name(600);
 
 def names() -> ipywidgets.HTML:
     """What gives the sliders of its box their names, once they are on a page."""
-    pixel = f'<img alt="" src="{_PIXEL}" onload="{html.escape(_SCRIPT)}">'
-    return ipywidgets.HTML(pixel, layout={"display": "none"})
+    sheet = f'<style onload="{html.escape(_SCRIPT)}">.{BOX} {{}}</style>'
+    return ipywidgets.HTML(sheet, layout={"display": "none"})
