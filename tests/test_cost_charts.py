@@ -123,7 +123,7 @@ def test_the_map_says_where_one_rank_is_faster():
     assert "6 to 8 times as fast" in texts(drawing)
     assert "the largest: 7.0 times" in drawing.svg
     assert "from 0.5 to 7.0" in drawing.alt
-    assert "On 8% of the map they are slower." in drawing.alt
+    assert "on 8% of the map they are slower." in drawing.alt
     assert {"1,024", "8,192", "128", "512"} <= set(texts(drawing))
 
 
@@ -145,7 +145,7 @@ def test_the_maps_colours_are_told_apart_by_how_dark_they_are():
 
 
 def test_a_map_with_no_slower_place_is_drawn_too():
-    assert "On 0% of the map" in speed_map(1.2).alt
+    assert "on 0% of the map" in speed_map(1.2).alt
 
 
 def test_models_stand_on_the_map():
@@ -215,7 +215,7 @@ def test_foretold_prints_both_times_and_the_error():
 
 
 def test_losses_say_how_far_apart_they_are():
-    assert "over 3 steps, from 3.00 to 1.00." in losses().alt
+    assert "over 3 steps, from 3.00 to 1.00, and how far from it others are: 2 ranks" in losses().alt
     assert "2 ranks at most 0; float32 at most 3 · 10⁻⁷; with a mistake at most 5 · 10⁻¹." in losses().alt
     assert {"loss", "how far from: one device", "equal", "10⁻¹⁵", "10⁻⁵", "10⁰", "step"} <= set(texts(losses()))
 

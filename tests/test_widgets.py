@@ -7,6 +7,7 @@ import re
 import ipywidgets
 import pytest
 import torch
+from test_alternatives import faults
 
 import tpviz
 from tpviz import widgets
@@ -62,7 +63,7 @@ def test_controls_are_handed_to_compute_and_its_result_to_draw():
     shell.controls["b"].value = 7
     assert seen[1:] == [{"a": 1, "b": 7}]
     assert shell.picture.value == picture("<8>").html
-    assert shell.children == (shell.controls["a"], shell.controls["b"], shell.picture)
+    assert shell.children[:-1] == (shell.controls["a"], shell.controls["b"], shell.picture)
 
 
 def test_what_it_shows_is_also_a_still_picture():
@@ -158,7 +159,7 @@ def test_every_choice_has_a_picture(factory):
         for control, value in zip(controls, values, strict=True):
             control.value = value
         assert shell.picture.value.startswith("<img"), (names, values, shell.alt)
-        assert 20 < len(shell.alt) < 600
+        assert faults(shell.alt) == [], (values, shell.alt)
         pictures.add(shell.picture.value)
         sentences.add(shell.alt)
     assert len(pictures) == len(list(itertools.product(*map(choices, controls)))), "two choices look alike"
@@ -324,7 +325,7 @@ def test_speed_map(machine):
     one, eight = (layer_seconds(model, widgets.LINKED[machine], Strategy(t), 1).seconds for t in (1, 8))
     assert found.speed_ups[row, column] == pytest.approx(one / eight)
     assert 0 < found.speed_ups.min() < 1 < found.speed_ups.max() < 8
-    share = f"On {(found.speed_ups < 1).mean():.0%} of the map they are slower."
+    share = f"on {(found.speed_ups < 1).mean():.0%} of the map they are slower."
     assert share in widgets.draw_speed_map(found).alt
 
 

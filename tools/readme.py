@@ -97,16 +97,21 @@ def parts() -> dict[str, str]:
     }
 
 
-def filled(text: str) -> str:
-    """The text of README.md with its generated parts as they are now."""
-    for name, content in parts().items():
+def fill(text: str, contents: dict[str, str], file: str = "README.md") -> str:
+    """A text in which each of these parts has the content that is given."""
+    for name, content in contents.items():
         begin, *others = re.findall(rf"<!-- {name}: [^\n]*-->\n", text) or [None]
         if begin is None or others:
-            raise ValueError(f"README.md needs one part that begins with <!-- {name}: ... -->")
+            raise ValueError(f"{file} needs one part that begins with <!-- {name}: ... -->")
         before, _, rest = text.partition(begin)
         _, end, after = rest.partition("<!-- end -->")
         text = f"{before}{begin}{content}\n{end}{after}"
     return text
+
+
+def filled(text: str) -> str:
+    """The text of README.md with its generated parts as they are now."""
+    return fill(text, parts())
 
 
 def main() -> None:

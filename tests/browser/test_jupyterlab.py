@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from barriers import serious
 
 from tools import browser, notebooks
 
@@ -49,6 +50,7 @@ def test_found_run_and_moved(name, chromium, server):
         assert notebook.problems() == []
         assert all(cell["execution_count"] for cell in notebook.content()["cells"] if cell["cell_type"] == "code")
         assert len(notebook.pictures()) >= stored_pictures(name)
+        assert serious(notebook.page) == []
         notebook.screenshots(f"{name.removesuffix('.ipynb')}-run")
 
         for number, slider in enumerate(notebook.sliders(), 1):

@@ -57,9 +57,9 @@ def losses(trainings: Sequence[Losses]) -> Drawing:
         for each, found in zip(others, differences, strict=True)
     )
     start, end = (f"{first.losses[at]:.2f}" for at in (0, -1))
-    alt = _("The loss of {name} over {steps} steps, from {start} to {end}. How far from it: {spoken}.").format(
-        name=first.name, steps=len(first.losses), start=start, end=end, spoken=spoken
-    )
+    alt = _(
+        "The loss of {name} over {steps} steps, from {start} to {end}, and how far from it others are: {spoken}."
+    ).format(name=first.name, steps=len(first.losses), start=start, end=end, spoken=spoken)
 
     def draw(figure: Figure) -> None:
         write(figure, 30, 36, _("loss"), weight="bold")

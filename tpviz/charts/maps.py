@@ -51,7 +51,7 @@ def speed_map(
     slower = float((speed_ups < 1).mean())
     alt = _(
         "Map of how many times as fast {ranks} ranks are as 1, on {machine}: from {least:.1f} to {most:.1f}, more to "
-        "the right (larger hidden size) and upwards (more tokens). On {slower:.0%} of the map they are slower."
+        "the right (larger hidden size) and upwards (more tokens); on {slower:.0%} of the map they are slower."
     ).format(ranks=ranks, machine=machine, least=speed_ups.min(), most=speed_ups.max(), slower=slower)
 
     def draw(figure: Figure) -> None:

@@ -109,7 +109,7 @@ def timelines(rows: Sequence[tuple[str, Sequence[Task]]]) -> Drawing:
                 title=title.replace("\n", " "), time=three(_MILLI * ends), share=1 - works / ends
             )
         )
-    alt = _("What a rank does in a forward, over time. {spoken}.").format(spoken="; ".join(spoken))
+    alt = _("What a rank does in a forward, over time: {spoken}.").format(spoken="; ".join(spoken))
 
     def draw(figure: Figure) -> None:
         legend(figure, 30, 24, names, looks)

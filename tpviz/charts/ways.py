@@ -62,7 +62,7 @@ def ways(found: Sequence[Way], memory: float, title: str) -> Drawing:
     fastest = max(fit, key=lambda way: way.speed, default=None)
     spoken = "; ".join(_spoken(way, memory) for way in found)
     alt = _(
-        "{title}, cards of {memory} GB. What a rank keeps, what it sends in a step divided by the step's sequences, "
+        "{title}, cards of {memory} GB; what a rank keeps, what it sends in a step divided by the step's sequences, "
         "sequences a second: {spoken}."
     ).format(title=title, memory=f"{memory / GB:g}", spoken=spoken)
 
