@@ -72,9 +72,9 @@ def check(exercise: str, answer: object = _NOTHING) -> Feedback:
 
 
 def reset(exercise: str) -> Again:
-    """Begin an exercise anew. Run in its cell, this puts the stub back, which an undo (Ctrl-Z) takes back.
+    """Begin an exercise anew: the cell that runs this turns into the stub.
 
-    Its right answer is no longer counted, and its hints begin at the first.
+    A right answer is no longer counted, and the hints begin at the first.
     """
     again = Again(exercise, get(exercise).stub)
     del _wrong_answers[exercise]

@@ -1,4 +1,4 @@
-"""An exercise from the start (checks): its stub, put back into the cell that asks for it."""
+"""An exercise from the start (checks): its stub, put into the cell that asks for it."""
 
 import html
 import sys
@@ -28,7 +28,7 @@ class Again:
     @property
     def sentence(self) -> str:
         """What has happened."""
-        return _("{exercise} counts as not attempted, and its cell is as it was.").format(exercise=self.exercise)
+        return _("{exercise} counts as not attempted, and this cell asks it again.").format(exercise=self.exercise)
 
     @property
     def html(self) -> str:
