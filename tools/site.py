@@ -12,8 +12,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from nbformat import NotebookNode
 from sphinx.application import Sphinx
 
 from tools import notebooks, readme, typeset
+from tpviz.exercises import lessons
+from tpviz.exercises.lessons import Lesson
 from tpviz.i18n import _
 
 ROOT = notebooks.ROOT
@@ -32,52 +33,21 @@ SITE = ROOT / "build" / "site"
 SOURCE = ROOT / "build" / "site-source"
 STATIC = Path(__file__).parent / "site_static"
 
-_FACTS = re.compile(r"\*(\d+) minutes · ([^·*]+) · you need: ([^*]*)\*")
-_NOTEBOOK_LINK = re.compile(r"\]\(([\w.-]+\.ipynb)\)")
-_BEFORE = re.compile(r"\bbefore\s+\[[^]]*\]\(([\w.-]+\.ipynb)\)")
 _WORDS_OF_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _LINK = re.compile(r"\]\(([^)\s#:]+)")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A notebook, and what its title cell says about it."""
-
-    path: Path
-    title: str
-    question: str
-    minutes: int
-    level: str
-    needs: tuple[str, ...]
-    """The file names of the notebooks that it builds on."""
-    before: str | None
-    """The file name of the notebook that it is to be read right before."""
+def all_entries() -> list[Lesson]:
+    """The lessons in the order of reading; all say in their title cells what they are."""
+    return lessons.in_order(map(entry, notebooks.lessons()))
 
 
-def entry(path: Path) -> Entry:
+def entry(path: Path) -> Lesson:
     """What a notebook's title cell says."""
-    nb = notebooks.read(path)
-    facts = _FACTS.search(nb.cells[0].source)
-    if facts is None:
+    found = lessons.lesson(path)
+    if found is None:
         raise ValueError(f"{path.name}: its first cell has no line *10 minutes · core · you need: ...*")
-    before = _BEFORE.search(facts[3])
-    needs = tuple(name for name in _NOTEBOOK_LINK.findall(facts[3]) if before is None or name != before[1])
-    level = " ".join(facts[2].split())
-    return Entry(path, readme.title(nb), readme.question(nb), int(facts[1]), level, needs, before and before[1])
-
-
-def in_order(entries: Iterable[Entry]) -> list[Entry]:
-    """The order of reading."""
-    entries = sorted(entries, key=lambda each: each.path.name)
-    result = [each for each in entries if each.path.name[0].isdigit()]
-    for each in entries:
-        if each in result:
-            continue
-        names = [other.path.name for other in result]
-        behind = [names.index(name) + 1 for name in each.needs if name in names]
-        place = names.index(each.before) if each.before in names else max(behind, default=len(names))
-        result.insert(place, each)
-    return result
+    return found
 
 
 # What Sphinx reads
@@ -125,9 +95,9 @@ def staged(path: Path) -> NotebookNode:
     return nb
 
 
-def index(entries: Sequence[Entry], documents: Sequence[str]) -> str:
+def index(entries: Sequence[Lesson], documents: Sequence[str]) -> str:
     """The first page, in MyST Markdown."""
-    core = [each for each in entries if each.level == "core"]
+    core = [each for each in entries if each.kind == "core"]
     minutes = sum(each.minutes for each in core)
     lines = [
         "# tpviz",
@@ -142,8 +112,8 @@ def index(entries: Sequence[Entry], documents: Sequence[str]) -> str:
         f"## {_('The notebooks')}",
     ]
     for each in entries:
-        facts = _("{minutes} minutes · {level}").format(minutes=each.minutes, level=each.level)
-        name = f"[{each.title}](notebooks/{each.path.name})"
+        facts = _("{minutes} minutes · {level}").format(minutes=each.minutes, level=each.kind)
+        name = f"[{each.heading}](notebooks/{each.path.name})"
         slides = slides_link(each.path, "")
         question = _WORDS_OF_LINK.sub(r"\1", each.question)  # its links start from another folder
         lines.append(f"{name}\n: {question}\n\n  *{facts}*{slides and f' · {slides}'}")
@@ -171,15 +141,15 @@ def _toctree(caption: str, names: Sequence[str]) -> str:
 def lay_out(source: Path) -> None:
     """Write what Sphinx reads."""
     shutil.rmtree(source, ignore_errors=True)
-    entries = in_order(map(entry, notebooks.NOTEBOOKS.glob("*.ipynb")))
-    for each in entries:
+    everything = all_entries()
+    for each in everything:
         notebooks.write(source / "notebooks" / each.path.name, staged(each.path))
     shutil.copytree(DOCS, source / "docs")
     documents = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
     for name in documents:
         text = (DOCS / name).read_text(encoding="utf-8")
         (source / "docs" / name).write_text(outward(text, (DOCS / name).parent), encoding="utf-8", newline="\n")
-    (source / "index.md").write_text(index(entries, documents), encoding="utf-8", newline="\n")
+    (source / "index.md").write_text(index(everything, documents), encoding="utf-8", newline="\n")
 
 
 # Sphinx

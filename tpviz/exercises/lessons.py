@@ -1,8 +1,8 @@
 """The lessons (checks): what the notebooks of a folder say of themselves, in the order in which they are read."""
 
 import json
-import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +10,11 @@ import tpviz
 
 FIRST = "00-start-here.ipynb"
 """A folder that holds it is one of lessons."""
-SIDE_ROOMS = {"A": "00", "A2": "07b", "B": "A2"}
-"""Behind which lesson a side room is read; all others are read by their numbers."""
 
 _TITLE = re.compile(r"# (?P<number>\w+) · (?P<title>.+)")
 _FACTS = re.compile(r"\*(?P<minutes>\d+) minutes · (?P<kind>[^·]+) · you need: (?P<needs>.+)\*", re.DOTALL)
-_LINK = re.compile(r"\((\w+)-[\w-]+\.ipynb\)")
+_LINK = re.compile(r"\]\((\w+)-[\w-]+\.ipynb\)")
+_BEFORE = re.compile(r"\bbefore\s+\[[^]]*\]\((\w+)-[\w-]+\.ipynb\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,9 @@ class Lesson:
     kind: str
     """``core``, ``deeper``, ``side room`` and the like, in the notebook's words."""
     needs: tuple[str, ...]
-    """The numbers of the lessons that it names among what the reader needs."""
+    """The numbers of the lessons that it builds on."""
+    before: str | None
+    """The number of the lesson that it is to be read right before."""
     question: str
     """What it answers, in Markdown."""
     exercises: dict[str, str]
@@ -70,25 +71,34 @@ def lesson(path: Path) -> Lesson | None:
         for tag in cell.get("metadata", {}).get("tags", [])
         if tag.startswith("exercise:")
     }
+    before = _BEFORE.search(facts["needs"])
     return Lesson(
         path=path,
         number=title["number"],
         title=title["title"].strip(),
         minutes=int(facts["minutes"]),
         kind=" ".join(facts["kind"].split()),
-        needs=tuple(_LINK.findall(facts["needs"])),
+        needs=tuple(_LINK.findall(_BEFORE.sub("", facts["needs"]))),
+        before=before and before[1],
         question=" ".join(first.split("\n\n")[-1].split()),
         exercises=asked,
     )
 
 
-def reading_order(number: str) -> tuple[str, ...]:
-    """A key by which the numbers of lessons sort as they are read."""
-    before = SIDE_ROOMS.get(number)
-    return (number,) if before is None else (*reading_order(before), number)
+def in_order(found: Iterable[Lesson]) -> list[Lesson]:
+    """The order of reading: by number, and a side room, which has a letter, where it is needed or can first be read."""
+    by_number = sorted(found, key=lambda one: one.number)
+    result = [one for one in by_number if one.number[0].isdigit()]
+    for room in by_number:
+        if room in result:
+            continue
+        numbers = [one.number for one in result]
+        behind = [numbers.index(number) + 1 for number in room.needs if number in numbers]
+        place = numbers.index(room.before) if room.before in numbers else max(behind, default=len(numbers))
+        result.insert(place, room)
+    return result
 
 
 def lessons(place: Path) -> list[Lesson]:
     """All lessons of a folder, in the order in which they are read."""
-    found = [one for name in sorted(os.listdir(place)) if name.endswith(".ipynb") and (one := lesson(place / name))]
-    return sorted(found, key=lambda one: reading_order(one.number))
+    return in_order(one for path in place.glob("*.ipynb") if (one := lesson(path)) is not None)
