@@ -1,5 +1,6 @@
-"""Pytest, for all tests: nbval counts a notebook's cells as JupyterLab does, and workers take whole files."""
+"""Pytest, for all tests: nbval counts cells as JupyterLab does, workers take whole files, no answer is noted."""
 
+import os
 from typing import Any
 
 import pytest
@@ -25,6 +26,9 @@ def _execute_and_count(self: Any, cell_input: str, allow_stdin: bool | None = No
 
 
 RunningKernel.execute_cell_input = _execute_and_count
+
+# No test notes that an exercise was answered, or sees that it was; kernels inherit it.
+os.environ["TPVIZ_PROGRESS"] = "off"
 
 
 def pytest_addoption(parser: Any) -> None:

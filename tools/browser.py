@@ -125,6 +125,7 @@ def jupyterlab(folder: Path, *, dark: bool = False) -> Iterator[Server]:
             "IPYTHONDIR": "ipython",
         }
         environment = {**os.environ, **{name: str(home / part) for name, part in places.items()}}
+        environment.setdefault("TPVIZ_PROGRESS", "off")  # what is looked at is what a learner begins with
         environment |= {"LANGUAGE": "en", "JUPYTER_TOKEN": token, "PYTHONPATH": str(ROOT)}
         log = home / "log"
         with log.open("wb") as log_file:

@@ -38,6 +38,8 @@ from tools import claims
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 TEXTS = ROOT / "build"
+INDEX = NOTEBOOKS / "0-index.ipynb"
+"""The one notebook that is no lesson: it lists the lessons, and asks nothing."""
 
 CELL_TIMEOUT = 60
 """Seconds. A kernel that died would otherwise keep everyone waiting."""
@@ -82,6 +84,11 @@ _UNSTABLE = {
 
 class Refused(Exception):
     """What was asked for cannot be done; the message says what to do instead."""
+
+
+def lessons() -> list[Path]:
+    """The notebooks that teach: all but the index."""
+    return sorted(path for path in NOTEBOOKS.glob("*.ipynb") if path != INDEX)
 
 
 # The normal form
@@ -241,7 +248,10 @@ def _portable(text: str) -> str:
 
 
 def execute(nb: NotebookNode, folder: Path = NOTEBOOKS) -> NotebookNode:
-    """The notebook run from top to bottom in a fresh kernel, in its own folder, in the words of the code."""
+    """The notebook run from top to bottom in a fresh kernel, in its own folder, in the words of the code.
+
+    Nothing is noted as answered, and nothing that was is read: what is stored is what a learner begins with.
+    """
     nb = copy.deepcopy(nb)
     client = nbclient.NotebookClient(
         nb,
@@ -251,7 +261,7 @@ def execute(nb: NotebookNode, folder: Path = NOTEBOOKS) -> NotebookNode:
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(folder)}},
     )
-    client.execute(env={**os.environ, "LANGUAGE": "en"})
+    client.execute(env={**os.environ, "LANGUAGE": "en", "TPVIZ_PROGRESS": "off"})
     for cell in nb.cells:
         for output in cell.get("outputs", []):
             if output.output_type == "error":
@@ -322,7 +332,10 @@ def _exercise_problems(path: Path, nb: NotebookNode) -> Iterator[str]:
 
     asked = [name for cell in nb.cells if (name := tagged(cell, "exercise:")) is not None]
     answered = [name for cell in nb.cells if (name := tagged(cell, "solution:")) is not None]
-    if len(asked) not in EXERCISES:
+    if path.name == INDEX.name:
+        if asked:
+            yield "the index asks exercises, and is no lesson"
+    elif len(asked) not in EXERCISES:
         yield f"{len(asked)} exercises; a notebook has {EXERCISES.start} to {EXERCISES.stop - 1}"
     if sorted(asked) != sorted(answered):
         yield f"the exercises are {sorted(asked)}, and there are solutions of {sorted(answered)}"

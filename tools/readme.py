@@ -79,7 +79,7 @@ def question(nb: NotebookNode) -> str:
 def table() -> str:
     """The notebooks, what each answers, and where it runs without an installation."""
     rows = ["| Notebook | What it answers | |", "|---|---|---|"]
-    for path in sorted(notebooks.NOTEBOOKS.glob("*.ipynb")):
+    for path in notebooks.lessons():
         nb = notebooks.read(path)
         link = path.relative_to(ROOT).as_posix()
         rows.append(f"| [{title(nb)}]({link}) | {question(nb)} | [Binder]({binder(path)}) |")

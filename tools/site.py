@@ -19,7 +19,8 @@ from nbformat import NotebookNode
 from sphinx.application import Sphinx
 
 from tools import notebooks, readme, typeset
-from tools.entries import Entry, entry, in_order
+from tpviz.exercises import lessons
+from tpviz.exercises.lessons import Lesson
 from tpviz.i18n import _
 
 ROOT = notebooks.ROOT
@@ -31,6 +32,19 @@ STATIC = Path(__file__).parent / "site_static"
 
 _WORDS_OF_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _LINK = re.compile(r"\]\(([^)\s#:]+)")
+
+
+def all_entries() -> list[Lesson]:
+    """The lessons in the order of reading; all say in their title cells what they are."""
+    return lessons.in_order(map(entry, notebooks.lessons()))
+
+
+def entry(path: Path) -> Lesson:
+    """What a notebook's title cell says."""
+    found = lessons.lesson(path)
+    if found is None:
+        raise ValueError(f"{path.name}: its first cell has no line *10 minutes · core · you need: ...*")
+    return found
 
 
 # What Sphinx reads
@@ -78,9 +92,9 @@ def staged(path: Path) -> NotebookNode:
     return nb
 
 
-def index(entries: Sequence[Entry], documents: Sequence[str]) -> str:
+def index(entries: Sequence[Lesson], documents: Sequence[str]) -> str:
     """The first page, in MyST Markdown."""
-    core = [each for each in entries if each.level == "core"]
+    core = [each for each in entries if each.kind == "core"]
     minutes = sum(each.minutes for each in core)
     lines = [
         "# tpviz",
@@ -95,8 +109,8 @@ def index(entries: Sequence[Entry], documents: Sequence[str]) -> str:
         f"## {_('The notebooks')}",
     ]
     for each in entries:
-        facts = _("{minutes} minutes · {level}").format(minutes=each.minutes, level=each.level)
-        name = f"[{each.title}](notebooks/{each.path.name})"
+        facts = _("{minutes} minutes · {level}").format(minutes=each.minutes, level=each.kind)
+        name = f"[{each.heading}](notebooks/{each.path.name})"
         slides = slides_link(each.path, "")
         question = _WORDS_OF_LINK.sub(r"\1", each.question)  # its links start from another folder
         lines.append(f"{name}\n: {question}\n\n  *{facts}*{slides and f' · {slides}'}")
@@ -124,15 +138,15 @@ def _toctree(caption: str, names: Sequence[str]) -> str:
 def lay_out(source: Path) -> None:
     """Write what Sphinx reads."""
     shutil.rmtree(source, ignore_errors=True)
-    entries = in_order(map(entry, notebooks.NOTEBOOKS.glob("*.ipynb")))
-    for each in entries:
+    everything = all_entries()
+    for each in everything:
         notebooks.write(source / "notebooks" / each.path.name, staged(each.path))
     shutil.copytree(DOCS, source / "docs")
     documents = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
     for name in documents:
         text = (DOCS / name).read_text(encoding="utf-8")
         (source / "docs" / name).write_text(outward(text, (DOCS / name).parent), encoding="utf-8", newline="\n")
-    (source / "index.md").write_text(index(entries, documents), encoding="utf-8", newline="\n")
+    (source / "index.md").write_text(index(everything, documents), encoding="utf-8", newline="\n")
 
 
 # Sphinx

@@ -249,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("notebooks", nargs="*", type=Path)
     options = parser.parse_args(arguments)
-    everything = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
+    everything = notebooks.lessons()
     for path in build(options.notebooks or everything):
         print(path)
     (SLIDES / "index.html").write_text(index(everything), encoding="utf-8", newline="\n")

@@ -17,7 +17,7 @@ from tools import browser, notebooks, site
 
 pytestmark = pytest.mark.browser
 
-NOTEBOOKS = sorted(path.stem for path in notebooks.NOTEBOOKS.glob("*.ipynb"))
+NOTEBOOKS = [path.stem for path in notebooks.lessons()]
 DOCUMENTS = sorted(path.relative_to(site.DOCS).with_suffix(".html").as_posix() for path in site.DOCS.rglob("*.md"))
 PAGES = [
     "index.html",
@@ -49,27 +49,6 @@ def soup(page):
 @functools.cache
 def anchors(page):
     return {element["id"] for element in soup(page).select("[id]")}
-
-
-def entry(name, needs=(), before=None):
-    return site.Entry(Path(name), name, "?", 10, "core", tuple(needs), before)
-
-
-def test_side_rooms_stand_where_they_are_needed():
-    room = entry("C.ipynb", ["01.ipynb"])
-    early = entry("D.ipynb", ["C.ipynb"], before="03.ipynb")
-    loose = entry("E.ipynb")
-    numbered = [entry(f"0{number}.ipynb") for number in range(1, 4)]
-    names = [each.path.stem for each in site.in_order([*numbered, room, early, loose])]
-    assert names == ["01", "C", "02", "D", "03", "E"]
-
-
-def test_every_notebook_stands_behind_what_it_needs():
-    entries = site.in_order(map(site.entry, notebooks.NOTEBOOKS.glob("*.ipynb")))
-    names = [each.path.name for each in entries]
-    assert sorted(names) == sorted(f"{stem}.ipynb" for stem in NOTEBOOKS)
-    for each in entries:
-        assert all(name in names[: names.index(each.path.name)] for name in each.needs), each
 
 
 def test_a_title_cell_without_its_facts_is_named(tmp_path):
@@ -133,9 +112,9 @@ def test_the_index_says_what_each_is():
     for stem in NOTEBOOKS:
         one = site.entry(notebooks.NOTEBOOKS / f"{stem}.ipynb")
         link = page.select_one(f'dt a[href="notebooks/{stem}.html"]')
-        assert link.get_text() == one.title
+        assert link.get_text() == one.heading
         said = " ".join(link.find_parent("dt").find_next_sibling("dd").get_text().split())
-        assert f"{one.minutes} minutes · {one.level}" in said
+        assert f"{one.minutes} minutes · {one.kind}" in said
     for name in DOCUMENTS:
         assert page.select_one(f'article a[href="docs/{name}"]') is not None
     assert "python3 study.py" in page.article.get_text()

@@ -15,7 +15,7 @@ from tools import browser, notebooks, slides
 
 pytestmark = pytest.mark.browser
 
-NOTEBOOKS = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
+NOTEBOOKS = notebooks.lessons()
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 SCREENS = browser.SCREENS / "slides"
 LARGEST_BYTES = 3_000_000
