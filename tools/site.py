@@ -18,7 +18,7 @@ from docutils import nodes
 from nbformat import NotebookNode
 from sphinx.application import Sphinx
 
-from tools import notebooks, readme, typeset
+from tools import notebooks, places, typeset
 from tpviz.exercises import lessons
 from tpviz.exercises.lessons import Lesson
 from tpviz.i18n import _
@@ -58,7 +58,7 @@ def outward(text: str, folder: Path) -> str:
         inside = target.suffix == ".ipynb" or target.is_relative_to(DOCS)
         if inside or not target.exists() or not target.is_relative_to(ROOT):
             return match[0]
-        return f"](https://github.com/{readme.repository()}/blob/HEAD/{target.relative_to(ROOT).as_posix()}"
+        return f"](https://github.com/{places.repository()}/blob/HEAD/{target.relative_to(ROOT).as_posix()}"
 
     return _LINK.sub(led, text)
 
@@ -75,7 +75,7 @@ def notice(path: Path) -> NotebookNode:
     words = _(
         "You read what is stored in the notebook. Figures to step through work here; exercises and sliders need a "
         "kernel: run `python3 study.py` on your computer, or [open this notebook on Binder]({binder})."
-    ).format(binder=readme.binder(path))
+    ).format(binder=places.binder(path))
     text = f":::{{admonition}} {_('To read, and to run')}\n:class: note\n{words} {slides_link(path, '../')}\n:::"
     return nbformat.v4.new_markdown_cell(text)
 
@@ -123,7 +123,7 @@ def index(entries: Sequence[Lesson], documents: Sequence[str]) -> str:
             "notebooks themselves](https://github.com/{repository}) and run `python3 study.py` in their folder; it "
             "needs Python 3.11 or newer, 3 GB of disk and no GPU. Or [open the first one on Binder]({binder}), with "
             "nothing to install."
-        ).format(repository=readme.repository(), binder=readme.binder(entries[0].path)),
+        ).format(repository=places.repository(), binder=places.binder(entries[0].path)),
         _toctree(_("Notebooks"), [f"notebooks/{each.path.name}" for each in entries]),
     ]
     if documents:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from nbformat import NotebookNode
 
-from tools import notebooks, readme
+from tools import notebooks, places, readme
 from tpviz import exercises
 from tpviz.exercises import lessons
 from tpviz.exercises.judging import misconception_answer
@@ -153,7 +153,7 @@ def parts() -> dict[str, str]:
     found = entries()
     core = [each for each in found if each.kind == "core"]
     return {
-        "binder": f"[The first notebook on Binder]({readme.binder(core[0].path)}).",
+        "binder": f"[The first notebook on Binder]({places.binder(core[0].path)}).",
         "minutes": times(found),
         "core": "\n\n".join(map(section, core)),
         "further": "\n\n".join(further(each) for each in found if each not in core),
