@@ -347,23 +347,7 @@ def notebook_figures(ranks: int) -> dict[str, Drawing]:
     return figures | {kind: exchange(kind, ranks) for kind in COLLECTIVES}
 
 
-def held_bands(ranks: int, heads: int, kv_heads: int) -> tpviz.Run:
-    """Each rank's numbers of the rows of a QKV whose heads are two rows each, as the layer cuts it."""
-    rows = 2 * (heads + 2 * kv_heads)
-    whole = nn.Linear(1, rows, bias=False)
-    whole.weight.data = torch.arange(float(rows)).unsqueeze(1)
-
-    def program(comm: tpviz.Communicator) -> Tensor:
-        return tpviz.QKVParallelLinear.from_linear(whole, comm, heads=heads, kv_heads=kv_heads).weight
-
-    return tpviz.run(program, ranks)
-
-
 OTHER_FIGURES = {
-    "bands": lambda: diagrams.bands({"Q": 4, "K": 2, "V": 2}, {"4 ranks": held_bands(4, 4, 2)}),
-    "bands of 8 heads on 8 ranks, one way above the other": lambda: diagrams.bands(
-        {"Q": 8, "K": 8, "V": 8}, {"by head": held_bands(8, 8, 8), "the same": held_bands(8, 8, 8)}
-    ),
     "dense backward": lambda: diagrams.dense_backward(X, W, Y, dX, X.T @ dY, dY),
     "dense backward of data": lambda: diagrams.dense_backward(X, W, Y, None, X.T @ dY, dY),
     "contributions of two digits": lambda: diagrams.contributions([dX * 10, dX * -10], dX * 0, dY, entry=(2, 3)),
@@ -980,26 +964,6 @@ def test_no_text_lies_on_another_and_no_badge_on_a_block(figures: dict[str, Draw
 @pytest.mark.parametrize("name", OTHER_FIGURES)
 def test_nor_with_unusual_numbers_and_sizes(name: str) -> None:
     assert clashes(OTHER_FIGURES[name]()) == []
-
-
-def test_bands_are_the_rows_that_each_rank_holds() -> None:
-    drawing = OTHER_FIGURES["bands"]()
-    assert drawing.alt == (
-        "Bands of Q, K, V on the ranks. 4 ranks: rank 0 holds Q0 K0 V0; rank 1 holds Q1 K0 V0; "
-        "rank 2 holds Q2 K1 V1; rank 3 holds Q3 K1 V1."
-    )
-    figure = Figure(drawing)
-    own = [len(figure.boxes("block", f"r{rank}")) for rank in range(4)]
-    # Each head of Q has one rank; those of K and V, two each, are grey on both. The rest of 4 times 8 bands is absent.
-    assert own == [1, 1, 1, 1]
-    assert len(figure.boxes("block", "neutral")) == 8
-    assert len(figure.boxes("absent")) == 4 * 8 - 4 - 8
-
-
-def test_bands_cut_anywhere_are_refused() -> None:
-    halves = tpviz.run(lambda comm: list(range(3 * comm.rank, 3 * comm.rank + 3)))
-    with pytest.raises(ValueError, match=r"rank 0 holds rows \[0, 1, 2\], which are no whole bands of 3"):
-        diagrams.bands({"Q": 1, "K": 1, "V": 1}, {"odd": halves})
 
 
 class _Chinese(gettext.NullTranslations):

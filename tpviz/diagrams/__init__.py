@@ -1,6 +1,5 @@
 """Diagrams: SVG figures drawn from tensors that were computed and runs that were recorded (diagrams)."""
 
-from tpviz.diagrams.bands import bands
 from tpviz.diagrams.branching import branches
 from tpviz.diagrams.comparing import compared
 from tpviz.diagrams.contributing import contributions
@@ -24,7 +23,6 @@ __all__ = [
     "Drawing",
     "addends_map",
     "backward_pair",
-    "bands",
     "branches",
     "collective",
     "column_parallel",
