@@ -23,6 +23,7 @@ import tpviz
 from tpviz import charts, diagrams
 from tpviz.diagrams import Drawing, grammar
 from tpviz.example import X4, W, X, dY, dY4
+from tpviz.fused import QKVParallelLinear
 from tpviz.i18n import N_, _
 from tpviz.machines import DGX_A100, DGX_H100, PCIE_BOX, Machine
 from tpviz.published import MEGATRON_2019, MEGATRON_2021
@@ -561,6 +562,48 @@ def addends() -> Shell:
             "z0": _choice("Z₀", places, 1),
             "z1": _choice("Z₁", places, -2),
         },
+    )
+
+
+# The heads of attention
+
+HEADS = 8
+"""The heads of Q in the widget."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Which columns of a fused QKV weight each rank takes for Q, K and V."""
+
+    run: tpviz.Run
+    kv_heads: int
+
+
+def compute_heads(ranks: int, kv_heads: int) -> Heads:
+    """Cut a weight of heads of two columns by head, its columns numbered."""
+    whole = torch.nn.Linear(1, 2 * (HEADS + 2 * kv_heads), bias=False)
+    whole.weight.data = torch.arange(float(whole.out_features))[:, None]
+
+    def taken(comm: tpviz.Communicator) -> tuple[Tensor, ...]:
+        layer = QKVParallelLinear.from_linear(whole, comm, heads=HEADS, kv_heads=kv_heads)
+        numbers = layer(torch.ones(1, 1, 1)).detach()
+        return tuple(part.flatten() for part in layer.split_heads(numbers))
+
+    return Heads(tpviz.run(taken, ranks=ranks), kv_heads)
+
+
+def draw_heads(found: Heads) -> Drawing:
+    """The whole weight and a lane for each rank."""
+    title = _("{heads} heads of Q, {kv_heads} of K and of V").format(heads=HEADS, kv_heads=found.kv_heads)
+    return diagrams.qkv_cuts({title: found.run}, HEADS, found.kv_heads)
+
+
+def heads() -> Shell:
+    """Choose the number of ranks and of heads of K and V: which rank holds which heads?"""
+    return Shell(
+        compute_heads,
+        draw_heads,
+        {"ranks": _choice(_("ranks"), RANKS[1:], 4), "kv_heads": _choice(_("K, V heads"), (8, 4, 2, 1), 2)},
     )
 
 
