@@ -1,4 +1,4 @@
-"""A fused QKV weight cut over the ranks: whose each head's columns are, and what each rank takes them for (diagrams)."""
+"""A fused QKV weight cut over the ranks: whose each head is, and what each rank takes it for (diagrams)."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class _Cut:
         for rank, parts in enumerate(self.lanes):
             each = " | ".join(" ".join(self.name(segment.head) for segment in segments) for segments in parts)
             said.append(_("rank {rank} {heads}").format(rank=rank, heads=each))
-        return _("{title}: {ranks}").format(title=self.title, ranks=", ".join(said))
+        return _("{title}, {ranks}").format(title=self.title, ranks=", ".join(said))
 
 
 def qkv_cuts(
@@ -183,7 +183,7 @@ def qkv_cuts(
     for cut in found:
         bottom = max(bottom, cut.draw(canvas, x, MARGIN))
         x += cut.width + _PANEL
-    alt = _("What each rank takes for Q, K and V. {cuts}.").format(cuts="; ".join(cut.description() for cut in found))
+    alt = _("What each rank takes for Q, K and V: {cuts}.").format(cuts="; ".join(cut.description() for cut in found))
     return canvas.drawing(x - _PANEL + MARGIN, bottom + MARGIN, alt)
 
 

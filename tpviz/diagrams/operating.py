@@ -62,7 +62,7 @@ class _Stop(NamedTuple):
 
 
 def operators(run: RunLike, path: str) -> Drawing:
-    """Draw a block's operators lane by lane, in a rank's colour where it works on its own part, grey where all do alike.
+    """Draw a block's operators lane by lane, in a rank's colour for its own part, grey where all do alike.
 
     Args:
         run: a run whose ranks each returned a dict with the tensors that the path names, and their gradients: of X also

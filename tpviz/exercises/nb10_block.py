@@ -116,9 +116,9 @@ CUT = ProgramExercise(
             "contiguous",
             lambda comm, W: tpviz.shard(W, 1, comm),
             N_(
-                "You cut W as it lies. On 2 ranks, rank 0 gets all of Q and half of K, and rank 1 no Q at all. The shape"
-                " is right, and every rank goes on with other columns than it thinks: no message, wrong numbers. Tried "
-                "on {case}: {place} is {got}, and it should be {expected}."
+                "You cut W as it lies. On 2 ranks, rank 0 gets all of Q and half of K, and rank 1 no Q at all. The "
+                "shape is right, and every rank goes on with other columns than it thinks: no message, wrong numbers. "
+                "Tried on {case}: {place} is {got}, and it should be {expected}."
             ),
         ),
         Misconception(
@@ -149,8 +149,8 @@ CUT = ProgramExercise(
             "head after head",
             _together,
             N_(
-                "These are this rank's columns, in another order: Q, K and V of one head, then of the next. Megatron-LM "
-                "stores them so. Here `chunk(3)` follows, which wants all of Q first, then K, then V."
+                "These are this rank's columns, in another order: Q, K and V of one head, then of the next. Megatron-LM"
+                " stores them so. Here `chunk(3)` follows, which wants all of Q first, then K, then V."
             ),
         ),
         Misconception(
@@ -226,8 +226,8 @@ LEDGER = ValueExercise(
             "norms too",
             [4, 2],
             N_(
-                "Norms send nothing: after an AllReduce every rank has whole rows, and each norms all of them, the same "
-                "as the others."
+                "Norms send nothing: after an AllReduce every rank has whole rows, and each norms all of them, the same"
+                " as the others."
             ),
         ),
         Misconception(
@@ -262,8 +262,8 @@ HOLDERS = ValueExercise(
     ask="the head of K on rank 0, 1, 2, 3",
     hole="[..., ..., ..., ...]",
     right=N_(
-        "Q₀ to Q₃ read K₀, and they lie on ranks 0 and 1. So both hold K₀, each for two heads of Q, and their gradients "
-        "of it are two shares of one sum."
+        "Q₀ to Q₃ read K₀, and they lie on ranks 0 and 1. So both hold K₀, each for two heads of Q, and their gradients"
+        " of it are two shares of one sum."
     ),
     hint_sentences=(
         N_("8 heads of Q, 2 of K: how many heads of Q read K₀? Which are these?"),
@@ -274,8 +274,8 @@ HOLDERS = ValueExercise(
             "dealt in turn",
             [0, 1, 0, 1],
             N_(
-                "Rank 1 has Q₂ and Q₃, which read K₀, as Q₀ to Q₃ all do. Dealt in turn it would hold K₁: shapes fit, no"
-                " message, wrong numbers."
+                "Rank 1 has Q₂ and Q₃, which read K₀, as Q₀ to Q₃ all do. Dealt in turn it would hold K₁: shapes fit, "
+                "no message, wrong numbers."
             ),
         ),
         Misconception(
