@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from torch import Tensor
@@ -17,7 +16,7 @@ from tpviz.diagrams.blocks import (
     Grid,
     draw_block,
     draw_lane,
-    draw_silence,
+    draw_silences,
     sum_text,
 )
 from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
@@ -456,12 +455,8 @@ class Journey:
         """Mark the gaps between lanes where nothing crosses: all of it, or the stretches beside the bars."""
         if not self.all_open:
             return
-        bars = sorted(gaps[self._gap(leg)].center_x for leg in crossing)
-        edges = [x, *bars, right]
-        widest = max(range(len(edges) - 1), key=lambda index: edges[index + 1] - edges[index])
-        left, end = edges[widest] + _BAR // 2 * (widest > 0), edges[widest + 1] - _BAR // 2 * (widest < len(bars))
-        for upper, lower in pairwise(lanes):
-            draw_silence(canvas, Box(left, upper.bottom, end - left, lower.y - upper.bottom), _("nothing crosses"))
+        bars = [gaps[self._gap(leg)].center_x for leg in crossing]
+        draw_silences(canvas, x, right, lanes, bars, _BAR // 2)
 
     def _draw_bar(self, canvas: Canvas, leg: _Leg, gaps: Sequence[_Slot], lanes: Sequence[Box]) -> None:
         assert leg.event is not None
