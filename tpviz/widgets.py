@@ -238,11 +238,11 @@ def _ring(comm: tpviz.Communicator) -> list[Tensor]:
     """An AllReduce in a ring of as many numbers as there are ranks: what this rank holds after each step."""
     n, me = comm.world_size, comm.rank
     held = [10 * me + torch.arange(1, n + 1)]
-    for turn in range(1, 2 * n - 1):
+    for turn in range(2 * (n - 1)):
         pieces = held[-1].clone()
-        out, into = (me - turn) % n, (me - turn - 1) % n
+        out, into = (me - turn - 1) % n, (me - turn - 2) % n
         arrived = comm.sendrecv(pieces[[out]], dst=(me + 1) % n, src=(me - 1) % n)
-        pieces[into] = pieces[into] + arrived if turn < n else arrived
+        pieces[into] = pieces[into] + arrived if turn < n - 1 else arrived
         held.append(pieces)
     return held
 
