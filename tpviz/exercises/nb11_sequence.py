@@ -433,7 +433,8 @@ GAIN = TrafficExercise(
             "a row of its own",
             lambda comm, dNi, Ui: comm.all_reduce((dNi * Ui).sum(0, keepdim=True)),
             N_(
-                "The numbers are right, in a matrix of one row, {got_shape}: the gain is {expected_shape}. Leave out keepdim."
+                "The numbers are right, in a matrix of one row, {got_shape}. The gain is {expected_shape}: leave out "
+                "keepdim."
             ),
         ),
         Misconception(

@@ -38,8 +38,8 @@ HALVES = ValueExercise(
     ask="whole → whole, rows → rows, whole → rows, rows → whole",
     hole="[4, ..., ..., ...]",
     right=N_(
-        "Each time a half for X and one for Y, forward and backward. The layouts decide where the halves stand, not how "
-        "many there are."
+        "Each time a half for X and one for Y, forward and backward. The layouts decide where the halves stand, not "
+        "how many there are."
     ),
     hint_sentences=(
         N_("X by rows: forward gathers it. What must backward do with the contributions to dX?"),
@@ -90,8 +90,8 @@ HALVES = ValueExercise(
             "the way back forgotten",
             [4, 2, 3, 3],
             N_(
-                "The halves of Y and of X are there in forward. Each has its mirror in backward: where forward gathers, "
-                "backward sums and scatters, and where forward scatters, backward gathers."
+                "The halves of Y and of X are there in forward. Each has its mirror in backward: where forward gathers,"
+                " backward sums and scatters, and where forward scatters, backward gathers."
             ),
         ),
     ),
@@ -126,8 +126,8 @@ KEPT = ValueExercise(
             "all divided by TP",
             [4.25, 4.25],
             N_(
-                "34/8 is right for SP. Plain TP does not divide what stands in front of the column layers and behind the"
-                " row layers: all rows of it are on every rank."
+                "34/8 is right for SP. Plain TP does not divide what stands in front of the column layers and behind "
+                "the row layers: all rows of it are on every rank."
             ),
         ),
         Misconception(
@@ -224,8 +224,8 @@ NORM = AmountExercise(
             "the norms added",
             153**0.5 + 160**0.5,
             N_(
-                "You added the two ranks' norms. Squares can be added up over the ranks, roots cannot; and the 12 is in "
-                "both."
+                "You added the two ranks' norms. Squares can be added up over the ranks, roots cannot; and the 12 is "
+                "in both."
             ),
         ),
         Misconception(
