@@ -472,11 +472,13 @@ class Journey:
         center_x = gaps[self._gap(leg)].center_x
         top, bottom = lanes[leg.event.ranks[0]].y + 4, lanes[leg.event.ranks[-1]].bottom - 4
         canvas.rounded("bar", Box(center_x - _BAR // 2, top, _BAR, bottom - top), 10)
-        size = _("{bytes} bytes").format(bytes=leg.event.payload_bytes)
-        if self.sent:
-            size = _("{bytes} bytes sent").format(bytes=f"{leg.event.wire_bytes:g}")
         name = NAMES[leg.event.kind]
-        text = f"{name}, {size}" if text_width(f"{name}, {size}", "label") <= bottom - top - 16 else name
+        if self.sent:
+            text = _("{collective} sends {bytes} B").format(collective=name, bytes=f"{leg.event.wire_bytes:g}")
+        else:
+            text = f"{name}, {_('{bytes} bytes').format(bytes=leg.event.payload_bytes)}"
+        if text_width(text, "label") > bottom - top - 16:
+            text = name
         canvas.upright(center_x, (top + bottom) // 2, text, "label", "w")
 
     def description(self) -> str:
