@@ -906,7 +906,7 @@ def test_two_ways_have_what_is_alike_in_one_column_and_their_own_bars(phase: str
     assert {box.x for box in bands} <= {box.x for box in wholes}
     for bar in figure.boxes("bar"):
         assert sum(bar.y < lane.y + lane.height and lane.y < bar.y + bar.height for lane in lanes) == 2
-    for name in ("AllReduce, 64 bytes", "ReduceScatter, 64 bytes", "AllGather, 64 bytes"):
+    for name in ("AllReduce sends 64 B", "ReduceScatter sends 32 B", "AllGather sends 32 B"):
         assert len(figure.says(name)) == 1
     assert not any("'" in word.text for word in figure.words)
 
