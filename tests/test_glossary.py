@@ -16,9 +16,31 @@ _ROW = re.compile(r"\| (?P<word>[^|]+) \| (?P<said>[^|]+) \| \[(?P<number>\w+)\]
 _BOLD = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 
-EVERYDAY = {"key", "value", "loss", "path", "passes", "plan", "scores", "waiting", "linear", "mask", "degree", "dY"}
+EVERYDAY = {
+    "key",
+    "value",
+    "loss",
+    "norm",
+    "path",
+    "passes",
+    "plan",
+    "scores",
+    "waiting",
+    "linear",
+    "mask",
+    "degree",
+    "dY",
+}
 """Words that plain English, or the mathematics that a reader brings along, uses too: their first place says nothing."""
-NO_TERMS = {"Shift + Enter", "Rounding shrinks with the precision; a bug does not.", "activations", "fits", "fitted"}
+NO_TERMS = {
+    "Shift + Enter",
+    "Rounding shrinks with the precision; a bug does not.",
+    "activations",
+    "whole",
+    "by rows",
+    "fits",
+    "fitted",
+}
 """Bold for another reason, or a form of a word that is in the glossary."""
 
 
