@@ -1,6 +1,6 @@
 """Set-up: makes .venv, installs tpviz into it, and opens the notebooks or runs the tests. Needs Python alone.
 
-    python3 study.py                      open JupyterLab on the first notebook
+    python3 study.py                      open JupyterLab: the first notebook, later the index
     python3 study.py --no-browser         the same, with its address printed instead of a browser opened
     python3 study.py test                 install what tests need, and run all tests
     python3 study.py test -- -k column    what stands behind -- goes to pytest (or to JupyterLab)
@@ -51,7 +51,10 @@ STATE = VENV / "study.json"
 """What is installed. While an installation is under way it says so, and thus after one that was interrupted."""
 LOG = ROOT / "build" / "install.log"
 LOCK = ROOT / "build" / "study.lock"
-FIRST_NOTEBOOK = ROOT / "notebooks" / "00-start-here.ipynb"
+NOTEBOOKS = ROOT / "notebooks"
+FIRST_NOTEBOOK, INDEX = "00-start-here.ipynb", "0-index.ipynb"
+PROGRESS = NOTEBOOKS / ".progress.jsonl"
+"""What the checks note. Who has begun is led to the index, which says what is next."""
 
 PUBLISHED = ("slides", "site")
 """What is made of the notebooks, each by the tool of its name."""
@@ -324,12 +327,13 @@ def install(extras: set[str], *, cpu: bool) -> None:
 
 
 def lab_command(*, browser: bool) -> list[str]:
-    """JupyterLab on the first notebook, for this machine only; its token it makes itself."""
+    """JupyterLab on the first notebook or the index, for this machine only; its token it makes itself."""
+    notebook = INDEX if PROGRESS.is_file() else FIRST_NOTEBOOK
     command = [
         *(str(PYTHON), "-m", "jupyterlab", "--log-level=WARN"),
         *("--ServerApp.ip=127.0.0.1", "--ServerApp.answer_yes=True"),
         "--LanguageServerManager.autodetect=False",  # it would look for thirty servers, by npm among others
-        *(f"--ServerApp.root_dir={FIRST_NOTEBOOK.parent}", f"--LabApp.default_url=/lab/tree/{FIRST_NOTEBOOK.name}"),
+        *(f"--ServerApp.root_dir={NOTEBOOKS}", f"--LabApp.default_url=/lab/tree/{notebook}"),
     ]
     if not browser:
         command.append("--no-browser")
