@@ -84,6 +84,7 @@ def staged(path: Path) -> NotebookNode:
     """The notebook as Sphinx gets it."""
     nb = notebooks.read(path)
     nb.cells.insert(1, notice(path))
+    nb.cells = [cell for cell in nb.cells if "setup" not in notebooks.tags(cell)]  # nothing runs on a page
     for cell in nb.cells:
         if cell.cell_type == "markdown":
             cell.source = outward(cell.source, path.parent)

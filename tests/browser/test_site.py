@@ -62,13 +62,13 @@ def test_a_title_cell_without_its_facts_is_named(tmp_path):
 def test_links_out_of_the_site_lead_to_the_repository():
     text = "[a](../tpviz/layers.py) [b](01-column-parallel.ipynb) [c](https://a.example/b) [d](#here) [e](../docs/x.md)"
     led = site.outward(text, notebooks.NOTEBOOKS)
-    assert led == text.replace("../tpviz", f"https://github.com/{site.readme.repository()}/blob/HEAD/tpviz")
+    assert led == text.replace("../tpviz", f"https://github.com/{site.places.repository()}/blob/HEAD/tpviz")
 
 
 @pytest.mark.parametrize("stem", NOTEBOOKS)
 def test_nothing_of_a_notebook_is_lost(stem):
     nb, page = notebooks.read(notebooks.NOTEBOOKS / f"{stem}.ipynb"), soup(f"notebooks/{stem}.html")
-    code = [cell for cell in nb.cells if cell.cell_type == "code"]
+    code = [cell for cell in nb.cells if cell.cell_type == "code" and "setup" not in notebooks.tags(cell)]
     sources = [pre.get_text() for pre in page.select(".cell_input pre")]
     assert [source.strip() for source in sources] == [cell.source.strip() for cell in code]
     outputs = [output for cell in code for output in cell.outputs]
@@ -124,7 +124,7 @@ def test_the_index_says_what_each_is():
 def test_every_page_says_how_to_get_a_kernel(stem):
     said = soup(f"notebooks/{stem}.html").select_one(".admonition")
     assert "python3 study.py" in said.get_text()
-    assert said.select_one("a")["href"] == site.readme.binder(notebooks.NOTEBOOKS / f"{stem}.ipynb")
+    assert said.select_one("a")["href"] == site.places.binder(notebooks.NOTEBOOKS / f"{stem}.ipynb")
 
 
 # In a browser
