@@ -1,25 +1,33 @@
-"""How long a learner waits: from a key press on a widget's slider until the picture on the screen is another.
+"""How long a learner waits: from a key press on a slider or a figure until the picture on the screen is another.
 
-`python -m benchmarks.widgets` opens each widget of tpviz in a real JupyterLab in a real Chromium, moves each of its
-sliders by the arrow keys, and prints the median and the 90th percentile of 20 key presses, in milliseconds. A press
-ends when the new picture is decoded and the browser draws its next frame. The exit code is 1 if a median is above 50,
-or above 150 for the charts, which matplotlib draws.
+`python -m benchmarks.widgets` opens what stands in the notebooks in a real JupyterLab in a real Chromium: each widget,
+and the notebooks that have figures to step through. It moves each slider and each figure by the arrow keys, and prints
+the median and the 90th percentile of 20 key presses in milliseconds, the goal, and the median divided by the goal. A
+press ends when the new picture is decoded and the browser draws its next frame. The exit code is 1 if a median is above
+its goal: 50 for a diagram, 150 for a chart, which matplotlib draws, 30 for a step of a figure. Words behind the command
+choose the lines whose names hold one of them: `python -m benchmarks.widgets ring speed_map`.
 
 The first line is a slider that only swaps two pictures which are there already: what JupyterLab and the machine take
 by themselves.
 """
 
+import re
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
-from playwright.sync_api import Locator
+from playwright.sync_api import Browser, Locator
 
-from tools.browser import BrowserError, Notebook, chromium, jupyterlab, open_notebook
-from tools.notebooks import KERNELSPEC
+from benchmarks import stepper
+from tools import notebooks
+from tools.browser import BrowserError, Notebook, Server, chromium, jupyterlab, open_notebook
+from tpviz import widgets
+from tpviz.widgets import costs
 
 READY = """import ipywidgets
 svg = "<svg xmlns=%22http://www.w3.org/2000/svg%22 width=%22{n}0%22 height=%2210%22/>"
@@ -27,18 +35,55 @@ pictures = [f"<img alt='{n}' src='data:image/svg+xml,{svg.format(n=n)}'>" for n 
 slider, picture = ipywidgets.IntSlider(max=5, description="ready"), ipywidgets.HTML(pictures[0])
 slider.observe(lambda change: setattr(picture, "value", pictures[change["new"] % 2]), "value")
 ipywidgets.VBox([slider, picture])"""
-CHARTS = ("layer_times", "speed_map", "ways")
-"""Drawn by matplotlib, and therefore slower."""
-WIDGETS = (
-    *("column_entry", "row_entry", "work", "collectives"),
-    *("contributions", "paths", "copies", "both_layers", "mesh", "addends"),
-    *CHARTS,
-)
 PRESSES = 20
 WARM_UP = 3
 PAUSE = 0.1
 """Seconds that a learner looks before the next press."""
-LIMIT_MS, CHART_LIMIT_MS = 50, 150
+GOALS = {"diagram": 50, "chart": 150, "step": stepper.LIMIT_MS}
+"""Milliseconds."""
+NOTHING = "nothing to compute"
+
+
+class Line(NamedTuple):
+    """What was moved, of which kind, and how long each press took in ms."""
+
+    name: str
+    kind: str
+    times: list[float]
+
+    @property
+    def ratio(self) -> float:
+        """The median divided by the goal."""
+        return statistics.median(self.times) / GOALS[self.kind]
+
+
+# What stands in the notebooks
+
+
+def used_widgets() -> list[str]:
+    """The names of the widgets, in the notebooks' order."""
+    found = [
+        name
+        for path in sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
+        for cell in notebooks.read(path).cells
+        if cell.cell_type == "code"
+        for name in re.findall(r"\bwidgets\.(\w+)\(\)", cell.source)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def with_steppers() -> list[Path]:
+    """The notebooks that have figures to step through."""
+    paths = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
+    return [path for path in paths if "data-steps" in path.read_text(encoding="utf-8")]
+
+
+def kind_of(widget: str) -> str:
+    """Whether matplotlib draws it."""
+    return "chart" if getattr(widgets, widget).__module__ == costs.__name__ else "diagram"
+
+
+# Measuring
 
 # `window.press` is a promise of how long the next key press takes. The picture is looked for anew each time, since a
 # new <img> takes the place of the old one. Nothing polls: on a machine of two cores that slows down what is measured.
@@ -73,41 +118,69 @@ def presses(notebook: Notebook, slider: Locator) -> list[float]:
     return times[WARM_UP:]
 
 
-def measured() -> dict[str, list[float]]:
-    """The times of each slider of each widget, by its label."""
-    cells = ["from tpviz import widgets", READY, *(f"widgets.{name}()" for name in WIDGETS)]
+def run(notebook: Notebook) -> None:
+    """Run all cells, with nothing gone wrong."""
+    notebook.run_all()
+    if problems := notebook.problems():
+        raise BrowserError("\n".join(problems))
+
+
+def of_widgets(browser: Browser, server: Server, names: Sequence[str]) -> Iterator[Line]:
+    """Each slider of each widget, all of them in one notebook."""
+    cells = ["from tpviz import widgets", READY, *(f"widgets.{name}()" for name in names)]
     nb = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": KERNELSPEC}
+        cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": notebooks.KERNELSPEC}
     )
-    found: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory(prefix="tpviz-widgets-") as folder:
-        nbformat.write(nb, Path(folder) / "widgets.ipynb")
-        with (
-            jupyterlab(Path(folder)) as server,
-            chromium() as browser,
-            open_notebook(browser, server, "widgets.ipynb") as notebook,
-        ):
-            notebook.run_all()
-            if problems := notebook.problems():
-                raise BrowserError("\n".join(problems))
-            areas = notebook.page.locator(".jp-OutputArea-output", has=notebook.page.locator(".jupyter-widgets img"))
-            for name, area in zip(["nothing to compute", *WIDGETS], areas.all(), strict=True):
-                labels = area.locator(".widget-label").all_inner_texts()
-                for label, slider in zip(labels, area.get_by_role("slider").all(), strict=False):
-                    found[f"{name}, {label}"] = presses(notebook, slider)
-    return found
+    nbformat.write(nb, server.folder / "widgets.ipynb")
+    with open_notebook(browser, server, "widgets.ipynb") as notebook:
+        run(notebook)
+        areas = notebook.page.locator(".jp-OutputArea-output", has=notebook.page.locator(".jupyter-widgets img"))
+        for name, area in zip([NOTHING, *names], areas.all(), strict=True):
+            sliders = area.get_by_role("slider").all()
+            labels = area.locator(".widget-label").all_inner_texts()  # those of the sliders come first
+            for label, slider in zip(labels, sliders, strict=False):
+                kind = "diagram" if name == NOTHING else kind_of(name)
+                yield Line(f"{name}, {label}", kind, presses(notebook, slider))
 
 
-def main() -> int:
-    """Print a line for each slider."""
+def of_steppers(browser: Browser, server: Server, path: Path) -> Iterator[Line]:
+    """Each figure to step through of a notebook."""
+    (server.folder / path.name).write_bytes(path.read_bytes())
+    with open_notebook(browser, server, path.name) as notebook:
+        run(notebook)
+        for number, shown in enumerate(notebook.page.locator("[data-steps]").all(), 1):
+            last = int(shown.locator("input").get_attribute("max") or 0)
+            yield Line(f"{path.name.partition('-')[0]}, figure {number}", "step", stepper.presses(shown, last))
+
+
+def measured(words: Sequence[str]) -> Iterator[Line]:
+    """The lines whose names hold one of the words; without words, all of them."""
+
+    def wanted(name: str) -> bool:
+        return not words or any(word in name for word in words)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="tpviz-widgets-") as folder,
+        jupyterlab(Path(folder)) as server,
+        chromium() as browser,
+    ):
+        if names := [name for name in used_widgets() if wanted(name)]:
+            yield from of_widgets(browser, server, names)
+        for path in with_steppers():
+            if wanted(path.stem):
+                yield from of_steppers(browser, server, path)
+
+
+def main(words: Sequence[str]) -> int:
+    """Print a line for each slider and each figure."""
+    print(f"{'what is moved':34}  median   p90  goal  ratio   (ms, {PRESSES} key presses)")
     slow = 0
-    print(f"{'widget, slider':28}  median   p90   (ms, {PRESSES} key presses)")
-    for label, times in measured().items():
-        median, p90 = statistics.median(times), statistics.quantiles(times, n=10)[-1]
-        slow += median > (CHART_LIMIT_MS if label.startswith(CHARTS) else LIMIT_MS)
-        print(f"{label:28}  {median:6.0f}  {p90:4.0f}")
+    for line in measured(words):
+        median, p90 = statistics.median(line.times), statistics.quantiles(line.times, n=10)[-1]
+        slow += line.ratio > 1
+        print(f"{line.name:34}  {median:6.0f}  {p90:4.0f}  {GOALS[line.kind]:4}  {line.ratio:5.2f}", flush=True)
     return 1 if slow else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
