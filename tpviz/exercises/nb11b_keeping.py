@@ -105,7 +105,7 @@ def _kept() -> list[float]:
     """Bytes for each of the s·b·h entries, on 8 ranks, without the scores."""
     model = Transformer(hidden=16, heads=8, layers=1, sequence=8)
     entries = model.sequence * model.hidden
-    return [float(sum(activation_parts(model, 1, 8, by_rows, "selective"))) / entries for by_rows in (False, True)]
+    return [float(sum(activation_parts(model, 1, 8, by_rows, "selective")) / entries) for by_rows in (False, True)]
 
 
 KEPT = ValueExercise(
