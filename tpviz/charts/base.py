@@ -99,7 +99,7 @@ PALE_GREEN = Look("#def2eb", _DARK_GREEN, "/")
 ORANGE = Look("#e69f00", _DARK_ORANGE)
 PALE_ORANGE = Look("#fcefcf", _DARK_ORANGE, "\\")
 GREY = Look(grammar.NEUTRAL, grammar.NEUTRAL_EDGE)
-ABSENT = Look(grammar.CARD, grammar.ABSENT, "/")
+ABSENT = Look(grammar.CARD, grammar.ABSENT)
 
 SMALL = 20
 """The size of ticks and of what stands beside bars, in px."""

@@ -62,6 +62,8 @@ DIGIT_PITCH = 14
 
 SIZES = {"digit": 24, "name": 24, "op": 30, "number": 24, "mini": 18, "label": 20, "note": 18, "caption": 20, "sub": 17}
 """The type size in px of each class of text."""
+SMALLEST_ON_SOLID = 19
+"""For white on a rank's colour, which has 3:1: that is enough for bold type from 14 pt, 18.66 px (WCAG 1.4.3)."""
 BOLD = frozenset({"name", "number", "mini", "label", "sub"})
 
 SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉"
@@ -75,7 +77,7 @@ _SHEET = (
     + ".name,.sub{font-style:italic}"
     + f".note,.op{{fill:{MUTED}}}"
     + ".c{text-anchor:middle}.e{text-anchor:end}"
-    + f".w{{fill:{CARD}}}.card{{fill:{CARD};stroke:{CARD_EDGE}}}"
+    + f".w{{fill:{CARD}}}.mini.w{{font-size:{SMALLEST_ON_SOLID}px}}.card{{fill:{CARD};stroke:{CARD_EDGE}}}"
     + f".absent{{fill:none;stroke:{ABSENT};stroke-width:1.5;stroke-dasharray:5 4}}"
     + ".block,.partial,.mark{stroke-width:2.5;stroke-linejoin:round}.solid,.pill{stroke-width:2}"
     + f".neutral{{fill:{NEUTRAL};stroke:{NEUTRAL_EDGE}}}"

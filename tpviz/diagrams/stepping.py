@@ -14,6 +14,9 @@ from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.grammar import CARD, CARD_EDGE, FONT, INK, MUTED
 from tpviz.i18n import _
 
+PAST = 0.5
+"""How much is left of the shapes of a step that is over; its words stay as they are, to be read."""
+
 _STYLE = f"""
 :host {{ display: block; }}
 .frame {{ font-family: {FONT}; color: {INK}; background: {CARD}; border: 1px solid {CARD_EDGE}; border-radius: 8px;
@@ -21,8 +24,8 @@ _STYLE = f"""
 .picture {{ overflow-x: auto; }}
 svg {{ display: block; width: 100%; height: auto; }}
 svg [data-step] {{ opacity: 0.07; }}
-svg [data-step].past {{ opacity: 0.6; }}
-svg [data-step].now {{ opacity: 1; }}
+svg [data-step].past, svg [data-step].now {{ opacity: 1; }}
+svg [data-step].past path {{ opacity: {PAST}; }}
 .panel {{ display: flex; align-items: center; gap: 12px; padding: 8px 16px 12px; flex-wrap: wrap;
   width: 0; min-width: 100%; box-sizing: border-box; }}
 button {{ font: inherit; font-size: 18px; min-width: 44px; min-height: 40px; color: {INK}; background: #eceff3;
