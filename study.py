@@ -1,6 +1,6 @@
 """Set-up: makes .venv, installs tpviz into it, and opens the notebooks or runs the tests. Needs Python alone.
 
-    python3 study.py                      open JupyterLab on the first notebook
+    python3 study.py                      open JupyterLab: the first notebook, later the index
     python3 study.py --no-browser         the same, with its address printed instead of a browser opened
     python3 study.py test                 install what tests need, and run all tests
     python3 study.py test -- -k column    what stands behind -- goes to pytest (or to JupyterLab)
@@ -51,7 +51,10 @@ STATE = VENV / "study.json"
 """What is installed. While an installation is under way it says so, and thus after one that was interrupted."""
 LOG = ROOT / "build" / "install.log"
 LOCK = ROOT / "build" / "study.lock"
-FIRST_NOTEBOOK = ROOT / "notebooks" / "00-start-here.ipynb"
+NOTEBOOKS = ROOT / "notebooks"
+FIRST_NOTEBOOK, INDEX = "00-start-here.ipynb", "0-index.ipynb"
+PROGRESS = NOTEBOOKS / ".progress.jsonl"
+"""What the checks note. Who has begun is led to the index, which says what is next."""
 
 PUBLISHED = ("slides", "site")
 """What is made of the notebooks, each by the tool of its name."""
@@ -61,6 +64,8 @@ EXTRAS = {"test": {"test", "publish"}, **{name: {"publish"} for name in PUBLISHE
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 SPACE_GB = 2.5
 """What an installation with PyTorch's build for CPUs needs while it runs: .venv, pip's cache, unpacked archives."""
+WORKERS = ("-n", "logical", "--maxprocesses", "4")
+"""How pytest shares all tests among workers: one for each CPU, and no more than the longest files keep busy."""
 STOP_SECONDS = 10
 """How long a program that was told to stop may take: JupyterLab waits for its kernels."""
 
@@ -322,12 +327,13 @@ def install(extras: set[str], *, cpu: bool) -> None:
 
 
 def lab_command(*, browser: bool) -> list[str]:
-    """JupyterLab on the first notebook, for this machine only; its token it makes itself."""
+    """JupyterLab on the first notebook or the index, for this machine only; its token it makes itself."""
+    notebook = INDEX if PROGRESS.is_file() else FIRST_NOTEBOOK
     command = [
         *(str(PYTHON), "-m", "jupyterlab", "--log-level=WARN"),
         *("--ServerApp.ip=127.0.0.1", "--ServerApp.answer_yes=True"),
         "--LanguageServerManager.autodetect=False",  # it would look for thirty servers, by npm among others
-        *(f"--ServerApp.root_dir={FIRST_NOTEBOOK.parent}", f"--LabApp.default_url=/lab/tree/{FIRST_NOTEBOOK.name}"),
+        *(f"--ServerApp.root_dir={NOTEBOOKS}", f"--LabApp.default_url=/lab/tree/{notebook}"),
     ]
     if not browser:
         command.append("--no-browser")
@@ -347,9 +353,12 @@ def lab(arguments: Sequence[str], *, browser: bool) -> int:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Run all tests: units, each cell of each notebook, and JupyterLab in a browser where there is Chromium."""
+    """Run all tests: units, each cell of each notebook, and JupyterLab in a browser where there is Chromium.
+
+    Workers share them. Where some are chosen there are none: each would have to start, and to look for all tests.
+    """
     say("Running the tests ...")
-    return run([str(PYTHON), "-m", "pytest", *arguments], cwd=str(ROOT))
+    return run([str(PYTHON), "-m", "pytest", *(arguments or WORKERS)], cwd=str(ROOT))
 
 
 def publish(what: str, arguments: Sequence[str]) -> int:

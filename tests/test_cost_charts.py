@@ -217,7 +217,7 @@ def test_foretold_prints_both_times_and_the_error():
 def test_losses_say_how_far_apart_they_are():
     assert "over 3 steps, from 3.00 to 1.00, and how far from it others are: 2 ranks" in losses().alt
     assert "2 ranks at most 0; float32 at most 3 · 10⁻⁷; with a mistake at most 5 · 10⁻¹." in losses().alt
-    assert {"loss", "how far from: one device", "0", "10⁻¹⁵", "10⁻⁵", "10⁰", "step"} <= set(texts(losses()))
+    assert {"loss", "how far from: one device", "equal", "10⁻¹⁵", "10⁻⁵", "10⁰", "step"} <= set(texts(losses()))
 
 
 def test_names_of_losses_do_not_lie_on_each_other():

@@ -27,6 +27,7 @@ from tpviz.chunking import chunk_offsets, chunk_sizes
 from tpviz.diagrams import Drawing, grammar
 from tpviz.diagrams.numbers import number_texts
 from tpviz.example import W2, X4, W, X, dY, dY4
+from tpviz.fused import QKVParallelLinear
 from tpviz.layouts import distribute
 
 Y = X @ W
@@ -305,6 +306,37 @@ def kept_run(stage: int, ranks: int) -> tpviz.Run:
     return tpviz.run(program, ranks)
 
 
+def taken_heads(ranks: int, kv_heads: int) -> tpviz.Run:
+    """The numbers of the columns that a rank takes for Q, K and V: 8 heads of Q, of two columns each."""
+    whole = nn.Linear(1, 2 * (8 + 2 * kv_heads), bias=False)
+    whole.weight.data = torch.arange(float(whole.out_features))[:, None]
+
+    def program(comm: tpviz.Communicator) -> tuple[Tensor, ...]:
+        layer = QKVParallelLinear.from_linear(whole, comm, heads=8, kv_heads=kv_heads)
+        sizes = [2 * layer.own_heads, 2 * layer.own_kv_heads, 2 * layer.own_kv_heads]
+        return torch.split(layer.weight.detach().flatten(), sizes)
+
+    return tpviz.run(program, ranks)
+
+
+BLOCK = "X → norm → N → copy_to_region → F → up → H → down → Z → reduce_from_region → A → + X → Y"
+
+
+def block(comm: tpviz.Communicator) -> dict[str, Tensor]:
+    """A norm and two layers beside a residual: all tensors, and their gradients."""
+    values = {"X": X.clone().requires_grad_()}
+    values["N"] = values["X"] - 1
+    values["F"] = tpviz.copy_to_region(values["N"], comm)
+    values["H"] = values["F"] @ tpviz.shard(W, 1, comm)
+    values["Z"] = values["H"] @ tpviz.shard(W2, 0, comm)
+    values["A"] = tpviz.reduce_from_region(values["Z"], comm)
+    values["Y"] = values["A"] + values["X"]
+    for tensor in values.values():
+        tensor.retain_grad()
+    values["Y"].backward(X + 1)
+    return values | {f"d{name}": tensor.grad for name, tensor in values.items()}
+
+
 def notebook_figures(ranks: int) -> dict[str, Drawing]:
     column, row = column_run(ranks), row_run(ranks)
     figures = {
@@ -336,12 +368,16 @@ def notebook_figures(ranks: int) -> dict[str, Drawing]:
         ),
         "branches": diagrams.branches(3, range(ranks), range(ranks), -12, range(ranks), range(ranks), 60),
     }
+    figures["operators"] = diagrams.operators(tpviz.run(block, ranks), BLOCK)
     figures["modules"] = diagrams.modules(watched_pair(ranks))
     if ranks > 1:
         figures["ring"] = diagrams.ring(ring_run(ranks))
     if ranks < 8:
         figures |= {f"two ways {phase}": two_ways(ranks, phase) for phase in ("forward", "backward")}
         figures |= {f"kept {stage}": diagrams.kept(kept_run(stage, ranks), KEPT) for stage in range(4)}
+    if 8 % ranks == 0:
+        cuts = {few: {"Cut by head": taken_heads(ranks, few)} for few in (8, 2, 1)}
+        figures |= {f"heads, {few}": diagrams.qkv_cuts(cut, 8, few) for few, cut in cuts.items()}
     if ranks % 2 == 0:
         figures["mesh"] = diagrams.mesh(tpviz.run(tp_and_dp, ranks), tp=2)
     return figures | {kind: exchange(kind, ranks) for kind in COLLECTIVES}
@@ -651,6 +687,19 @@ def test_in_a_ring_each_step_is_a_group_that_says_its_bytes(ranks: int) -> None:
     assert all("4 bytes" in said for said in shown.steps[1:])
     assert ["adds" in said for said in shown.steps[1:]] == [True] * (ranks - 1) + [False] * (ranks - 1)
     assert shown.drawing == diagrams.ring(ring_run(ranks))
+    assert shown.first == 0  # the start, so that the count is the step's number
+    assert [said.split(",")[0] for said in shown.steps[1:]] == [f"Step {step}" for step in range(1, 2 * ranks - 1)]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_in_a_ring_every_arrow_leads_down(ranks: int) -> None:
+    figure = Figure(diagrams.ring(ring_run(ranks)))
+    data = "".join(path.get("d", "") for path in figure._all("path") if path.get("class") == "arrow")
+    lines = [tuple(map(int, match)) for match in re.findall(r"M(\d+) (\d+)L(\d+) (\d+)", data)]
+    across = [line for line in lines if line[2] - line[0] > 100]
+    assert len(across) >= (ranks - 1) * 2 * (ranks - 1)
+    assert all(to_y - y > (to_x - x) / 20 for x, y, to_x, to_y in across)
+    assert figure.drawing.height <= grammar.SLIDE_HEIGHT
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
@@ -857,7 +906,7 @@ def test_two_ways_have_what_is_alike_in_one_column_and_their_own_bars(phase: str
     assert {box.x for box in bands} <= {box.x for box in wholes}
     for bar in figure.boxes("bar"):
         assert sum(bar.y < lane.y + lane.height and lane.y < bar.y + bar.height for lane in lanes) == 2
-    for name in ("AllReduce, 64 bytes", "ReduceScatter, 64 bytes", "AllGather, 64 bytes"):
+    for name in ("AllReduce sends 64 B", "ReduceScatter sends 32 B", "AllGather sends 32 B"):
         assert len(figure.says(name)) == 1
     assert not any("'" in word.text for word in figure.words)
 
@@ -876,6 +925,11 @@ def test_a_watched_modules_line_has_a_bar_for_what_it_sent_in_each_phase() -> No
     assert figure.says("Shard(1) → Replicate · ranks 0–3")
     assert figure.says("Partial(sum) → Replicate · ranks 0, 2")
     assert len(figure.says("nothing")) == 3
+    # Forward leads down through the modules, backward up.
+    data = "".join(path.get("d", "") for path in figure._all("path") if path.get("class") == "arrow")
+    ways = {int(x): int(to_y) - int(y) for x, y, to_y in re.findall(r"M(\d+) (\d+)V(\d+)", data)}
+    beside = {bar: [way for x, way in ways.items() if bar.x <= x <= bar.x + bar.width] for bar in (forward, backward)}
+    assert [[way > 0 for way in found] for found in beside.values()] == [[True], [False]]
     with pytest.raises(ValueError, match="nothing to draw"), tpviz.watch(nn.Identity()) as watched:
         diagrams.modules(watched)
 
@@ -1088,7 +1142,7 @@ def test_every_figure_is_described_in_one_sentence(figures: dict[str, Drawing]) 
     for name, drawing in figures.items():
         assert re.fullmatch(r"[A-Z][^.]*\.", drawing.alt), (name, drawing.alt)
         assert "{" not in drawing.alt, name
-        assert re.search(r"\d×\d|row \d|x = 3|mesh|map|plan|ring", drawing.alt), (name, drawing.alt)
+        assert re.search(r"\d×\d|row \d|x = 3|mesh|map|plan|ring|head|operators", drawing.alt), (name, drawing.alt)
         assert Figure(drawing).root.get("aria-label") == drawing.alt
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tpviz
-from tools.notebooks import NOTEBOOKS
+from tools import notebooks
 from tpviz import example, exercises
 from tpviz.exercises import pattern, values
 from tpviz.exercises.judging import judge
@@ -43,7 +43,7 @@ def run_cell(source):
 
 def test_each_notebook_has_two_to_four_exercises():
     counts = Counter(name.split("-")[0] for name in IDS)
-    assert set(counts) == {path.stem.split("-")[0] for path in NOTEBOOKS.glob("*.ipynb")}
+    assert set(counts) == {path.stem.split("-")[0] for path in notebooks.lessons()}
     assert set(counts.values()) <= {2, 3, 4}
 
 

@@ -232,11 +232,12 @@ def test_the_plan_that_sends_least_is_right_however_it_is_written(plan):
             "a rank holds 64 numbers of weights, and 48 will do",
         ),
         ({}, "nothing", "holds all 96 numbers"),
-        ({"up": COLUMN(), "down": ROW()}, "gate forgotten", "gate stays whole"),
+        ({"up": COLUMN(), "down": ROW()}, "gate forgotten", "gate leaves all 8 columns"),
+        ({"gate": COLUMN(), "down": ROW()}, "up forgotten", "up leaves all 8 columns"),
         (
             {"gate": COLUMN(), "up": COLUMN(output_layouts=WHOLE), "down": ROW()},
-            None,
-            "your code ended in RuntimeError",
+            "up forgotten",
+            "where gate leaves fewer",
         ),
         (
             {"gate": COLUMN(output_layouts=WHOLE), "up": COLUMN(output_layouts=WHOLE)},

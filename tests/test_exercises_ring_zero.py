@@ -104,6 +104,27 @@ def doubled(comm, x):
     return pieces[me]
 
 
+def sent_what_is_added_to(comm, x):
+    n, me = comm.world_size, comm.rank
+    pieces = list(x.chunk(n))
+    for step in range(1, n):
+        into = (me - step - 1) % n
+        pieces[into] = pieces[into] + comm.sendrecv(pieces[into], dst=(me + 1) % n, src=(me - 1) % n)
+    return pieces[me]
+
+
+def added_at_home(comm, x):
+    n, me = comm.world_size, comm.rank
+    pieces = list(x.chunk(n))
+    for step in range(1, n):
+        pieces[(me - step - 1) % n] = pieces[(me - step - 1) % n] + pieces[(me - step) % n]
+    return pieces[me]
+
+
+def doubled_at_home(comm, x):
+    return x.chunk(comm.world_size)[comm.rank] * comm.world_size
+
+
 def all_reduced(comm, x):
     n, me = comm.world_size, comm.rank
     pieces = list(x.chunk(n))
@@ -119,6 +140,9 @@ def all_reduced(comm, x):
         (in_a_ring(lambda own, arrived: own + arrived, way=-1), "the other way", "the rank before"),
         (exchanged, "indices exchanged", "about to be added to"),
         (doubled, "its own share doubled", "the piece that you sent"),
+        (sent_what_is_added_to, "sends what it adds to", "`pieces[out]` is what goes"),
+        (added_at_home, "nothing sent", "Nothing was sent: you added two pieces of one rank"),
+        (doubled_at_home, None, "Nothing was sent. Tried on"),
         (everything_at_once, "the whole array", "You sent the whole array"),
         (all_reduced, "AllReduce", "Here you build it"),
         (built_in, None, "they came by reduce_scatter"),
@@ -174,6 +198,7 @@ def test_a_ring_all_gather(program):
     ("program", "misconception", "said"),
     [
         (gathered_with(lambda me, step, n: (me, (me - step - 1) % n)), "own each time", "over and over"),
+        (gathered_with(lambda me, step, n: (me, me - 1)), "the same each time", "the same piece in every step"),
         (gathered_with(lambda me, step, n: ((me - step) % n,) * 2), "put where it was sent from", "one place before"),
         (
             gathered_with(lambda me, step, n: ((me - step - 1) % n, (me - step - 2) % n)),
@@ -291,7 +316,11 @@ def test_the_same_value_in_another_form_is_right(name, answer):
         ("A2-bytes", [5600, 1600], "a step too many", "7 steps"),
         ("A2-bytes", [5600, 11200], "whole arrays", "an eighth"),
         ("A2-bytes", [800, 1400], "once", "one other rank"),
-        ("A2-bytes", [1400, 5600], None, "It is not [1400, 5600]."),
+        ("A2-bytes", [1400, 5600], "exchanged", "in the other order"),
+        ("A2-bytes", (6400, 1600), "n for n − 1", "8, twice, where it is 7"),
+        ("A2-bytes", [800, 100], "one step", "7 for each half"),
+        ("A2-bytes", [44800, 11200], "all ranks", "all 8 ranks send together"),
+        ("A2-bytes", [1400, 1400], None, "It is not [1400, 1400]."),
         ("A2-bytes", 5600, None, "An answer of the form […, …] is needed."),
         ("B-sent", [192, 96, 288], "one half for ZeRO-2", "gathering them costs"),
         ("B-sent", [192, 192, 192], "all alike", "Three halves"),

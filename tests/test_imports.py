@@ -19,7 +19,7 @@ ORDER = [
     {"communicator"},
     {"sharding", "moving", "streams", "workers", "captured", "diagnosis", "differences", "dispatched"},
     {"simulated", "operators"},
-    {"wire", "standing"},
+    {"wire", "standing", "waiting"},
     {"transfers"},
     {"distributed"},
     {"playing"},

@@ -8,7 +8,7 @@ import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 
 import study
-from tools import notebooks, readme
+from tools import notebooks, places, readme
 
 TEXT = readme.README.read_text(encoding="utf-8")
 
@@ -19,7 +19,7 @@ def test_the_generated_parts_are_current():
 
 def test_the_picture_is_what_the_example_draws():
     assert readme.PICTURE.read_text(encoding="utf-8") == readme.picture().svg, "run python -m tools.readme"
-    assert f"]({readme.PICTURE.relative_to(readme.ROOT).as_posix()})" in TEXT
+    assert f"]({readme.PICTURE.relative_to(places.ROOT).as_posix()})" in TEXT
 
 
 def test_every_notebook_is_listed():
@@ -27,25 +27,9 @@ def test_every_notebook_is_listed():
         assert f"](notebooks/{path.name})" in TEXT
 
 
-def test_the_repository_is_named_in_one_place(tmp_path, monkeypatch):
-    project = (readme.ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    owner_and_name = readme.repository()
-    (tmp_path / "pyproject.toml").write_text(project.replace(owner_and_name, "ada/my.fork"), encoding="utf-8")
-    monkeypatch.setattr(readme, "repository", readme.repository)
-    monkeypatch.setattr(readme, "ROOT", tmp_path)
-    assert readme.repository() == "ada/my.fork"
-    link = readme.binder(tmp_path / "notebooks" / "00-a.ipynb")
-    assert link == "https://mybinder.org/v2/gh/ada/my.fork/HEAD?labpath=notebooks%2F00-a.ipynb"
+def test_the_repository_is_named_by_the_tool_alone():
     by_hand = re.sub(r"<!-- (\w+): .*?<!-- end -->", "", TEXT, flags=re.DOTALL)
-    assert owner_and_name not in by_hand
-
-
-def test_another_host_is_refused(tmp_path, monkeypatch):
-    text = '[project]\nname = "x"\n[project.urls]\nRepository = "https://example.org/a/b"\n'
-    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(readme, "ROOT", tmp_path)
-    with pytest.raises(ValueError, match=r"https://github\.com/OWNER/NAME"):
-        readme.repository()
+    assert places.repository() not in by_hand
 
 
 def commands(program):

@@ -1,6 +1,7 @@
 """Real ranks, processes that use gloo: the same outputs and the same trace as simulated ranks, to the bit."""
 
 import contextlib
+import time
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from tpviz import wire
 from tpviz.example import W1, W2, X, dY4
 from tpviz.layers import ColumnParallelLinear, RowParallelLinear
 from tpviz.processes import _Member
+from tpviz.standing import PATIENCE
 
 RANKS = (4, 1, 2, 3)  # the largest first: processes are kept
 LARGE = wire.SLOT_BYTES  # entries: more than a slot has room for
@@ -57,6 +59,30 @@ def test_the_mlp(ranks):
     assert run.backend == "gloo"
     assert [event.phase for event in run.trace] == ["forward", "backward"]
     assert f"({run.backend})" in repr(run)
+
+
+def shift(comm):
+    return comm.sendrecv(X, (comm.rank + 1) % comm.world_size, (comm.rank - 1) % comm.world_size)
+
+
+def pass_to_rank_1(comm):
+    return comm.send(X, dst=1) if comm.rank == 0 else comm.recv(src=0) if comm.rank == 1 else None
+
+
+def give_to_all(comm):
+    return comm.all_reduce(X)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("call", [shift, pass_to_rank_1, give_to_all])
+def test_a_rank_that_computes_for_longer_than_the_others_wait_between_two_looks_is_waited_for(call, late):
+    def program(comm):
+        first = call(comm)
+        if comm.rank == late:
+            time.sleep(3 * PATIENCE.total_seconds())
+        return first, call(comm), call(comm)
+
+    both(program, 3)
 
 
 @pytest.mark.parametrize("ranks", RANKS)

@@ -348,6 +348,11 @@ def test_every_extra_that_is_asked_for_exists():
     assert set().union(*study.EXTRAS.values()) == set(EXTRAS)
 
 
+def test_all_tests_are_shared_among_workers(asked):
+    assert study.main(["test"]) == 7
+    assert asked == [(["test"], False), [str(study.PYTHON), "-m", "pytest", *study.WORKERS]]
+
+
 def test_the_interpreter_alone_on_standard_output(asked, capsys):
     assert study.main(["python"]) == 0
     assert capsys.readouterr().out == f"{study.PYTHON}\n"
@@ -440,7 +445,7 @@ def test_jupyterlab_opens_on_loopback_with_a_token_and_ends_on_ctrl_c(tmp_path):
             time.sleep(0.1)
         server = json.loads(next(runtime.glob("jpserver-*.json")).read_text(encoding="utf-8"))
         assert server["url"].startswith("http://127.0.0.1:")
-        assert Path(server["root_dir"]) == study.FIRST_NOTEBOOK.parent
+        assert Path(server["root_dir"]) == study.NOTEBOOKS
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(f"{server['url']}api/contents")
         with urllib.request.urlopen(f"{server['url']}api/contents?token={server['token']}") as answer:
@@ -514,3 +519,11 @@ def test_what_binder_would_do(tmp_path):
     assert used < copied < added, "packages are installed before the sources are copied, and stay cached"
     assert os.access(place / "binder" / "postBuild", os.X_OK)
     assert "pip install --no-cache-dir --no-deps -e ." in (place / "binder" / "postBuild").read_text(encoding="utf-8")
+
+
+def test_who_has_begun_is_led_to_the_index(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "PROGRESS", tmp_path / ".progress.jsonl")
+    assert "--LabApp.default_url=/lab/tree/00-start-here.ipynb" in study.lab_command(browser=True)
+    study.PROGRESS.touch()
+    assert "--LabApp.default_url=/lab/tree/0-index.ipynb" in study.lab_command(browser=True)
+    assert {study.FIRST_NOTEBOOK, study.INDEX} <= {path.name for path in study.NOTEBOOKS.iterdir()}

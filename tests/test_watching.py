@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -521,6 +522,19 @@ def test_pretended_ranks_leave_nothing_behind() -> None:
     with pytest.raises(ZeroDivisionError), pretended_ranks(2):
         raise ZeroDivisionError
     assert not dist.is_initialized()
+
+
+def test_what_pytorch_refuses_on_pretended_ranks_it_says_in_the_exception_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    with pretended_ranks(2) as mesh:
+        model = parallelize_module(MLP(), mesh, {"up": ColwiseParallel(), "down": ColwiseParallel()})
+        with pytest.raises(RuntimeError, match="must have same reduction dim"):
+            model(torch.ones(2, WIDTH))
+    assert caplog.records == []
+    assert logger.level == level
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ FACTORIES = (
     widgets.both_layers,
     widgets.mesh,
     widgets.zero,
+    widgets.heads,
     widgets.addends,
     widgets.layer_times,
     widgets.speed_map,
@@ -292,6 +293,18 @@ def test_zero(stage, ranks):
     kinds = [event.kind for event in run.trace]
     scattered = ["reduce_scatter", "all_gather"]
     assert kinds == [["all_reduce"], scattered, scattered, ["all_gather", "all_gather", "reduce_scatter"]][stage]
+
+
+@pytest.mark.parametrize(("ranks", "kv_heads"), list(itertools.product((2, 4, 8), (8, 4, 2, 1))))
+def test_heads(ranks, kv_heads):
+    found = widgets.compute_heads(ranks, kv_heads)
+    for rank, (q, k, v) in enumerate(found.run.outputs):
+        assert q.tolist() == list(range(16 // ranks * rank, 16 // ranks * (rank + 1)))
+        # Every head of Q finds the head of K that it reads, and the same head of V.
+        read = {int(column) // 2 * kv_heads // 8 for column in q}
+        assert {int(column - 16) // 2 for column in k} == read
+        assert torch.equal(v - k, torch.full_like(k, 2 * kv_heads))
+    assert f"8 heads of Q, {kv_heads} of K and of V" in widgets.draw_heads(found).alt
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])

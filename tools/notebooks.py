@@ -5,6 +5,7 @@
     python -m tools.notebooks text notebooks/01-*.ipynb     write build/01-*.py, to be edited without a browser
     python -m tools.notebooks from-text build/01-*.py       and back; outputs of unchanged cells stay
     python -m tools.notebooks new notebooks/03-backward.ipynb
+    python -m tools.notebooks setup notebooks/*.ipynb       add the set-up cell (then execute) or renew it
 
 The normal form is what makes stored outputs a regression test and a diff readable: each cell has a name that says what
 it is and that never changes, counts run 1..n, and nothing is stored that differs between two runs or two machines.
@@ -15,7 +16,8 @@ its first words, and then keeps it.
 
 Tags: `C05` is a claim of notebooks/claims.toml, which the cell asserts; `exercise:ID` is a code cell that is filled
 with the stub of `tpviz.exercises.get(ID)`, `solution:ID` a cell of text that is filled with its hints and solution,
-folded; `raises-exception` is a code cell that ends in an error on purpose; the source of a code cell that is `folded`
+folded; `setup` is the first code cell, which `tools.places` fills and which makes the notebook run on Google Colab;
+`raises-exception` is a code cell that ends in an error on purpose; the source of a code cell that is `folded`
 is shown after a click only.
 """
 
@@ -33,11 +35,13 @@ import nbclient
 import nbformat
 from nbformat import NotebookNode
 
-from tools import claims
+from tools import claims, places
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 TEXTS = ROOT / "build"
+INDEX = NOTEBOOKS / "0-index.ipynb"
+"""The one notebook that is no lesson: it lists the lessons, and asks nothing."""
 
 CELL_TIMEOUT = 60
 """Seconds. A kernel that died would otherwise keep everyone waiting."""
@@ -45,6 +49,9 @@ LONGEST_CODE = 15
 """Lines of a code cell: what fits on a slide beside what it shows."""
 EXERCISES = range(2, 5)
 """How many exercises a notebook has."""
+
+SETUP = {"tags": ["folded", "setup"], "slideshow": {"slide_type": "skip"}}
+"""How the set-up cell is marked: nothing to read, and not on the slides."""
 
 SLIDE_TYPES = {
     "slide": "starts a slide",
@@ -82,6 +89,11 @@ _UNSTABLE = {
 
 class Refused(Exception):
     """What was asked for cannot be done; the message says what to do instead."""
+
+
+def lessons() -> list[Path]:
+    """The notebooks that teach: all but the index."""
+    return sorted(path for path in NOTEBOOKS.glob("*.ipynb") if path != INDEX)
 
 
 # The normal form
@@ -223,9 +235,31 @@ def filled(nb: NotebookNode, *, solved: bool = False) -> NotebookNode:
     """The notebook with each exercise's stub (or its solution, as a learner would type it in) in its place."""
     nb = copy.deepcopy(nb)
     for cell in nb.cells:
-        source = exercise_source(cell, solved=solved)
+        source = places.setup() if "setup" in tags(cell) else exercise_source(cell, solved=solved)
         if source is not None and source != cell.source:
             cell.source = source
+    return nb
+
+
+# The set-up cell
+
+
+def is_set_up(nb: NotebookNode) -> bool:
+    """Whether the first code cell is the set-up cell; a notebook of text alone needs none."""
+    first = next((cell for cell in nb.cells if cell.cell_type == "code"), None)
+    return first is None or "setup" in tags(first)
+
+
+def with_setup(nb: NotebookNode) -> NotebookNode:
+    """The notebook with its set-up cell as it has to be, right before its first code cell if it had none."""
+    nb = copy.deepcopy(nb)
+    if not is_set_up(nb):
+        nb.cells = [cell for cell in nb.cells if "setup" not in tags(cell)]
+        first = next(index for index, cell in enumerate(nb.cells) if cell.cell_type == "code")
+        nb.cells.insert(first, nbformat.v4.new_code_cell(id="setup", metadata=nbformat.from_dict(SETUP)))
+    for cell in nb.cells:
+        if "setup" in tags(cell):
+            cell.source = places.setup()
     return nb
 
 
@@ -241,7 +275,10 @@ def _portable(text: str) -> str:
 
 
 def execute(nb: NotebookNode, folder: Path = NOTEBOOKS) -> NotebookNode:
-    """The notebook run from top to bottom in a fresh kernel, in its own folder, in the words of the code."""
+    """The notebook run from top to bottom in a fresh kernel, in its own folder, in the words of the code.
+
+    Nothing is noted as answered, and nothing that was is read: what is stored is what a learner begins with.
+    """
     nb = copy.deepcopy(nb)
     client = nbclient.NotebookClient(
         nb,
@@ -251,7 +288,7 @@ def execute(nb: NotebookNode, folder: Path = NOTEBOOKS) -> NotebookNode:
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(folder)}},
     )
-    client.execute(env={**os.environ, "LANGUAGE": "en"})
+    client.execute(env={**os.environ, "LANGUAGE": "en", "TPVIZ_PROGRESS": "off"})
     for cell in nb.cells:
         for output in cell.get("outputs", []):
             if output.output_type == "error":
@@ -299,6 +336,8 @@ def _cell_problems(cell: NotebookNode) -> Iterator[str]:
     else:
         if source is not None and source != cell.source:
             yield "it differs from its exercise in tpviz/exercises"
+    if "setup" in tags(cell) and cell.source != places.setup():
+        yield "it differs from tools/places.py; `python -m tools.notebooks setup` renews it"
     if cell.cell_type == "markdown" and any(not _ALT.search(img) for img in _IMG.findall(cell.source)):
         yield "an <img> without a text alternative (alt)"
     if cell.cell_type != "code":
@@ -322,7 +361,10 @@ def _exercise_problems(path: Path, nb: NotebookNode) -> Iterator[str]:
 
     asked = [name for cell in nb.cells if (name := tagged(cell, "exercise:")) is not None]
     answered = [name for cell in nb.cells if (name := tagged(cell, "solution:")) is not None]
-    if len(asked) not in EXERCISES:
+    if path.name == INDEX.name:
+        if asked:
+            yield "the index asks exercises, and is no lesson"
+    elif len(asked) not in EXERCISES:
         yield f"{len(asked)} exercises; a notebook has {EXERCISES.start} to {EXERCISES.stop - 1}"
     if sorted(asked) != sorted(answered):
         yield f"the exercises are {sorted(asked)}, and there are solutions of {sorted(answered)}"
@@ -338,6 +380,8 @@ def problems(path: Path) -> list[str]:
     found = []
     if dumps(normalised(nb)) != text:
         found.append("it is not in normal form")
+    if not is_set_up(nb):
+        found.append("its first code cell is not the set-up cell; `python -m tools.notebooks setup` adds it")
     found += _exercise_problems(path, nb)
     for number, cell in enumerate(nb.cells, 1):
         found += [f"cell {number} ({cell.get('id', 'no id')}): {problem}" for problem in _cell_problems(cell)]
@@ -404,6 +448,8 @@ SKELETON = """\
 #
 # The question that the reader would ask.
 
+# %% id="setup" tags=["folded", "setup"] slide="skip"
+
 # %% [markdown] id="predict" slide="fragment"
 # ## Predict
 #
@@ -440,8 +486,7 @@ SKELETON = """\
 # The commands
 
 
-def _run(path: Path, _force: bool) -> None:
-    nb = filled(read(path))
+def _executed(path: Path, nb: NotebookNode) -> None:
     try:
         nb = execute(nb, path.resolve().parent)
     except nbclient.exceptions.CellExecutionError as error:
@@ -450,6 +495,21 @@ def _run(path: Path, _force: bool) -> None:
     print(f"{path}: executed")
     for problem in problems(path):
         print(f"  {problem}")
+
+
+def _run(path: Path, _force: bool) -> None:
+    _executed(path, filled(read(path)))
+
+
+def _setup(path: Path, _force: bool) -> None:
+    before = read(path)
+    nb = with_setup(before)
+    if len(nb.cells) != len(before.cells) or not is_set_up(before):
+        _executed(path, filled(nb))  # the counts move, and there are outputs that name a cell by its count
+    else:
+        # It does nothing here, whatever it says: what is stored stays right.
+        write(path, normalised(nb))
+        print(f"{path}: set up")
 
 
 def _text(path: Path, force: bool) -> None:
@@ -471,7 +531,7 @@ def _from_text(path: Path, force: bool) -> None:
 def _new(path: Path, force: bool) -> None:
     if path.exists() and not force:
         raise Refused(f"{path} exists; --force overwrites it")
-    write(path, from_text(SKELETON))
+    write(path, filled(from_text(SKELETON)))
     print(path)
 
 
@@ -481,7 +541,7 @@ def _check(paths: Sequence[Path]) -> int:
     return 1 if found else 0
 
 
-COMMANDS = {"run": _run, "text": _text, "from-text": _from_text, "new": _new}
+COMMANDS = {"run": _run, "text": _text, "from-text": _from_text, "new": _new, "setup": _setup}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

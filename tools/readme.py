@@ -1,4 +1,4 @@
-"""A maintainer's tool: writes what README.md shows of the code: its picture, the notebooks, the links for Binder.
+"""A maintainer's tool: writes what README.md shows of the code: its picture, the notebooks, the links to run them.
 
 `python -m tools.readme` runs EXAMPLE, stores the picture that comes out in docs/, and fills the parts of README.md that
 stand between `<!-- NAME: ... -->` and `<!-- end -->`. The repository that the links lead to is the one of
@@ -7,19 +7,16 @@ stand between `<!-- NAME: ... -->` and `<!-- end -->`. The repository that the l
 
 import ast
 import re
-import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from nbformat import NotebookNode
 
 from tools import notebooks
+from tools.places import ROOT, binder, colab, repository
 
 if TYPE_CHECKING:
     from tpviz.diagrams import Drawing
 
-ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "column-parallel.svg"
 
@@ -48,21 +45,6 @@ def picture() -> "Drawing":
     return drawing
 
 
-def repository() -> str:
-    """OWNER/NAME of the repository on GitHub."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    match = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(\.git)?/?", project["urls"]["Repository"])
-    if match is None:
-        raise ValueError("[project.urls] Repository in pyproject.toml is not of the form https://github.com/OWNER/NAME")
-    return match[1]
-
-
-def binder(notebook: Path) -> str:
-    """The address at which Binder opens a notebook."""
-    path = quote(notebook.relative_to(ROOT).as_posix(), safe="")
-    return f"https://mybinder.org/v2/gh/{repository()}/HEAD?labpath={path}"
-
-
 def title(nb: NotebookNode) -> str:
     """The heading of a notebook."""
     return str(nb.cells[0].source).partition("\n")[0].lstrip("# ").strip()
@@ -79,21 +61,23 @@ def question(nb: NotebookNode) -> str:
 def table() -> str:
     """The notebooks, what each answers, and where it runs without an installation."""
     rows = ["| Notebook | What it answers | |", "|---|---|---|"]
-    for path in sorted(notebooks.NOTEBOOKS.glob("*.ipynb")):
+    for path in notebooks.lessons():
         nb = notebooks.read(path)
         link = path.relative_to(ROOT).as_posix()
-        rows.append(f"| [{title(nb)}]({link}) | {question(nb)} | [Binder]({binder(path)}) |")
+        places = f"[Binder]({binder(path)}) [Colab]({colab(path)})"
+        rows.append(f"| [{title(nb)}]({link}) | {question(nb)} | {places} |")
     return "\n".join(rows)
 
 
 def parts() -> dict[str, str]:
     """The generated parts of README.md, by name."""
     figure = f"![{picture().alt}]({PICTURE.relative_to(ROOT).as_posix()})"
-    first = binder(notebooks.NOTEBOOKS / "00-start-here.ipynb")
+    first = notebooks.NOTEBOOKS / "00-start-here.ipynb"
     return {
         "picture": f"```python\n{EXAMPLE}```\n\n{figure}",
         "notebooks": table(),
-        "binder": f"[Open the first notebook on Binder]({first}) of `{repository()}`.",
+        "binder": f"Open the first notebook [on Binder]({binder(first)}) or [on Colab]({colab(first)}): "
+        f"those of `{repository()}`.",
     }
 
 

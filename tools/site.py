@@ -18,8 +18,9 @@ from docutils import nodes
 from nbformat import NotebookNode
 from sphinx.application import Sphinx
 
-from tools import notebooks, readme, typeset
-from tools.entries import Entry, entry, in_order
+from tools import notebooks, places, typeset
+from tpviz.exercises import lessons
+from tpviz.exercises.lessons import Lesson
 from tpviz.i18n import _
 
 ROOT = notebooks.ROOT
@@ -33,6 +34,19 @@ _WORDS_OF_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _LINK = re.compile(r"\]\(([^)\s#:]+)")
 
 
+def all_entries() -> list[Lesson]:
+    """The lessons in the order of reading; all say in their title cells what they are."""
+    return lessons.in_order(map(entry, notebooks.lessons()))
+
+
+def entry(path: Path) -> Lesson:
+    """What a notebook's title cell says."""
+    found = lessons.lesson(path)
+    if found is None:
+        raise ValueError(f"{path.name}: its first cell has no line *10 minutes · core · you need: ...*")
+    return found
+
+
 # What Sphinx reads
 
 
@@ -44,7 +58,7 @@ def outward(text: str, folder: Path) -> str:
         inside = target.suffix == ".ipynb" or target.is_relative_to(DOCS)
         if inside or not target.exists() or not target.is_relative_to(ROOT):
             return match[0]
-        return f"](https://github.com/{readme.repository()}/blob/HEAD/{target.relative_to(ROOT).as_posix()}"
+        return f"](https://github.com/{places.repository()}/blob/HEAD/{target.relative_to(ROOT).as_posix()}"
 
     return _LINK.sub(led, text)
 
@@ -61,7 +75,7 @@ def notice(path: Path) -> NotebookNode:
     words = _(
         "You read what is stored in the notebook. Figures to step through work here; exercises and sliders need a "
         "kernel: run `python3 study.py` on your computer, or [open this notebook on Binder]({binder})."
-    ).format(binder=readme.binder(path))
+    ).format(binder=places.binder(path))
     text = f":::{{admonition}} {_('To read, and to run')}\n:class: note\n{words} {slides_link(path, '../')}\n:::"
     return nbformat.v4.new_markdown_cell(text)
 
@@ -70,6 +84,7 @@ def staged(path: Path) -> NotebookNode:
     """The notebook as Sphinx gets it."""
     nb = notebooks.read(path)
     nb.cells.insert(1, notice(path))
+    nb.cells = [cell for cell in nb.cells if "setup" not in notebooks.tags(cell)]  # nothing runs on a page
     for cell in nb.cells:
         if cell.cell_type == "markdown":
             cell.source = outward(cell.source, path.parent)
@@ -78,9 +93,9 @@ def staged(path: Path) -> NotebookNode:
     return nb
 
 
-def index(entries: Sequence[Entry], documents: Sequence[str]) -> str:
+def index(entries: Sequence[Lesson], documents: Sequence[str]) -> str:
     """The first page, in MyST Markdown."""
-    core = [each for each in entries if each.level == "core"]
+    core = [each for each in entries if each.kind == "core"]
     minutes = sum(each.minutes for each in core)
     lines = [
         "# tpviz",
@@ -95,8 +110,8 @@ def index(entries: Sequence[Entry], documents: Sequence[str]) -> str:
         f"## {_('The notebooks')}",
     ]
     for each in entries:
-        facts = _("{minutes} minutes · {level}").format(minutes=each.minutes, level=each.level)
-        name = f"[{each.title}](notebooks/{each.path.name})"
+        facts = _("{minutes} minutes · {level}").format(minutes=each.minutes, level=each.kind)
+        name = f"[{each.heading}](notebooks/{each.path.name})"
         slides = slides_link(each.path, "")
         question = _WORDS_OF_LINK.sub(r"\1", each.question)  # its links start from another folder
         lines.append(f"{name}\n: {question}\n\n  *{facts}*{slides and f' · {slides}'}")
@@ -109,7 +124,7 @@ def index(entries: Sequence[Entry], documents: Sequence[str]) -> str:
             "notebooks themselves](https://github.com/{repository}) and run `python3 study.py` in their folder; it "
             "needs Python 3.11 or newer, 3 GB of disk and no GPU. Or [open the first one on Binder]({binder}), with "
             "nothing to install."
-        ).format(repository=readme.repository(), binder=readme.binder(entries[0].path)),
+        ).format(repository=places.repository(), binder=places.binder(entries[0].path)),
         _toctree(_("Notebooks"), [f"notebooks/{each.path.name}" for each in entries]),
     ]
     if documents:
@@ -124,15 +139,15 @@ def _toctree(caption: str, names: Sequence[str]) -> str:
 def lay_out(source: Path) -> None:
     """Write what Sphinx reads."""
     shutil.rmtree(source, ignore_errors=True)
-    entries = in_order(map(entry, notebooks.NOTEBOOKS.glob("*.ipynb")))
-    for each in entries:
+    everything = all_entries()
+    for each in everything:
         notebooks.write(source / "notebooks" / each.path.name, staged(each.path))
     shutil.copytree(DOCS, source / "docs")
     documents = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
     for name in documents:
         text = (DOCS / name).read_text(encoding="utf-8")
         (source / "docs" / name).write_text(outward(text, (DOCS / name).parent), encoding="utf-8", newline="\n")
-    (source / "index.md").write_text(index(entries, documents), encoding="utf-8", newline="\n")
+    (source / "index.md").write_text(index(everything, documents), encoding="utf-8", newline="\n")
 
 
 # Sphinx

@@ -113,7 +113,7 @@
   // Lines that are printed whole are read more easily than wrapped ones.
   function best(body, blocks) {
     const whole = bestOf(body, blocks, false);
-    if (whole.worth >= FLOOR || !blocks.some((block) => block.matches('.out'))) return whole;
+    if (whole.worth >= FLOOR || blocks.length > 3 || !blocks.some((block) => block.matches('.out'))) return whole;
     const wrapped = bestOf(body, blocks, true);
     return wrapped.worth > whole.worth ? wrapped : whole;
   }
@@ -202,7 +202,7 @@
   function order(section) {
     let index = -1;
     let at = Math.min(...[...section.querySelectorAll('.block')].map((block) => +block.dataset.at));
-    for (const block of section.querySelectorAll('.block')) {
+    for (const block of section.querySelectorAll('.block, .answer')) {
       if (+block.dataset.at > at) {
         at = +block.dataset.at;
         index++;

@@ -4,8 +4,9 @@
     python -m tools.slides notebooks/01-*.ipynb       one of them
 
 What is a slide, what appears at the next key press and what only the speaker sees is said by the notebook's own cells
-(tools.notebooks, SLIDE_TYPES). What stands behind an exercise on its slide waits for the next key press in any case,
-and an exercise's hints and solution are among the speaker's notes. How the parts of a slide share its room is settled
+(tools.notebooks, SLIDE_TYPES). An answer waits for a key press in any case: what stands behind an exercise on its
+slide, and what code printed or drew below a text with a question in it. A solution that is a fragment takes the place
+of its stub; hints and solutions are among the speaker's notes. How the parts of a slide share its room is settled
 by slides.js in the reader's browser, whose fonts decide; what does not fit goes on a slide of its own.
 """
 
@@ -41,6 +42,8 @@ class Block:
     html: str
     step: int = 0
     """After how many key presses it is there."""
+    answer: str = ""
+    """Of an exercise: its solution, which takes the stub's place one key press later."""
 
 
 @dataclass
@@ -105,41 +108,60 @@ def unfolded(cell: NotebookNode) -> str:
     )
 
 
-def solution_block(cell: NotebookNode) -> Block:
+def solution_html(cell: NotebookNode) -> str:
     """The solution of an exercise without its hints."""
-    return code_block(cell.source.rpartition("```python\n")[2].partition("\n```")[0])
+    return code_block(cell.source.rpartition("```python\n")[2].partition("\n```")[0]).html
 
 
 def slides(nb: NotebookNode) -> list[Slide]:
     """The slides of a notebook, in order."""
     found: list[Slide] = []
     step = 0
-    asked = False
+    asked: Block | None = None
+    """The exercise that was asked on this slide just now."""
+    question = False
+    """Whether a text of this slide has asked what no output has answered yet."""
     for cell in nb.cells:
         kind = cell.metadata.slideshow.slide_type
-        solution = notebooks.tagged(cell, "solution:") is not None
         if kind in ("slide", "subslide") or not found:
             heading = found[-1].heading if kind == "subslide" and found else ""
             found.append(Slide(heading, below=kind == "subslide"))
-            step, asked = 0, False
+            step, asked, question = 0, None, False
         slide = found[-1]
+        solution = notebooks.tagged(cell, "solution:") is not None
         if solution or kind == "notes":
             slide.notes.append(unfolded(cell))
         if kind in ("skip", "notes"):
             continue
-        blocks = [solution_block(cell)] if solution else list(cell_blocks(cell))
         if kind == "fragment" or asked:
             step += 1
-        asked = notebooks.tagged(cell, "exercise:") is not None
+        if solution and asked:
+            asked.answer = solution_html(cell)
+            continue
+        blocks = list(cell_blocks(cell))
         for block in blocks:
-            if not slide.blocks and (match := _HEADING.match(block.html)) and block.kind == "text":
-                slide.heading, block.html = match[2], block.html[match.end() :]
+            if question and block.kind in ("out", "figure"):
+                step, question = step + 1, False
             block.step = step
+        question = question or (cell.cell_type == "markdown" and "?" in cell.source)
+        first = blocks[0] if blocks else None
+        if first and not slide.blocks and (match := _HEADING.match(first.html)):
+            slide.heading, first.html = match[2], first.html[match.end() :]
+        asked = first if notebooks.tagged(cell, "exercise:") is not None else None
+        question = question and asked is None
         slide.blocks += [block for block in blocks if block.html.strip()]
     return found
 
 
 # From slides to a page
+
+
+def block_html(block: Block) -> str:
+    """A piece of a slide, with the key press at which it appears."""
+    inner = block.html
+    if block.answer:
+        inner = f'<div>{block.html}</div><div class="answer" data-at="{block.step + 1}">{block.answer}</div>'
+    return f'<div class="block {block.kind}" data-at="{block.step}">{inner}</div>'
 
 
 def section(slide: Slide, *, title: bool) -> str:
@@ -149,7 +171,7 @@ def section(slide: Slide, *, title: bool) -> str:
     if slide.heading:
         parts.append(f"<header><h{level}>{slide.heading}</h{level}></header>")
     parts.append('<div class="body">')
-    parts += [f'<div class="block {each.kind}" data-at="{each.step}">{each.html}</div>' for each in slide.blocks]
+    parts += map(block_html, slide.blocks)
     parts.append("</div></div>")
     if slide.notes:
         parts.append(f'<aside class="notes">{"<hr>".join(slide.notes)}</aside>')
@@ -227,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("notebooks", nargs="*", type=Path)
     options = parser.parse_args(arguments)
-    everything = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
+    everything = notebooks.lessons()
     for path in build(options.notebooks or everything):
         print(path)
     (SLIDES / "index.html").write_text(index(everything), encoding="utf-8", newline="\n")

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 from nbformat import NotebookNode
 
-from tools import notebooks, readme
-from tools.entries import Entry, entry, in_order
+from tools import notebooks, places, readme
 from tpviz import exercises
+from tpviz.exercises import lessons
 from tpviz.exercises.judging import misconception_answer
+from tpviz.exercises.lessons import Lesson
 from tpviz.exercises.pattern import Exercise, ValueExercise
 
 PAGE = notebooks.ROOT / "docs" / "teacher.md"
@@ -23,19 +24,14 @@ _LINK = re.compile(r"\]\((?=[\w.-]+\.ipynb)")
 _HEADING = re.compile(r"\A#+ [^\n]*\n+")
 
 
-def entries() -> list[Entry]:
+def entries() -> list[Lesson]:
     """All notebooks in the order of reading."""
-    return in_order(map(entry, notebooks.NOTEBOOKS.glob("*.ipynb")))
+    return lessons.lessons(notebooks.NOTEBOOKS)
 
 
-def link(each: Entry, text: str | None = None) -> str:
+def link(each: Lesson, text: str | None = None) -> str:
     """A link to a notebook from the page."""
-    return f"[{text or each.title}](../notebooks/{each.path.name})"
-
-
-def number(each: Entry) -> str:
-    """What the notebook is called for short: 04b."""
-    return each.path.name.partition("-")[0]
+    return f"[{text or each.heading}](../notebooks/{each.path.name})"
 
 
 # What is asked
@@ -110,7 +106,7 @@ def talked_through(nb: NotebookNode, ids: list[str]) -> Iterator[str]:
 # Parts of the page
 
 
-def section(each: Entry) -> str:
+def section(each: Lesson) -> str:
     """A core notebook: what needs no keyboard lies open, the rest is folded."""
     nb = notebooks.read(each.path)
     ids = [found for cell in nb.cells if (found := notebooks.tagged(cell, "exercise:"))]
@@ -128,36 +124,36 @@ def section(each: Entry) -> str:
     return "\n\n".join(parts)
 
 
-def further(each: Entry) -> str:
+def further(each: Lesson) -> str:
     """Another notebook: its question, and the rest folded."""
     nb = notebooks.read(each.path)
     ids = [found for cell in nb.cells if (found := notebooks.tagged(cell, "exercise:"))]
     return "\n\n".join(
         [
             f"### {link(each)}",
-            f"*{each.minutes} minutes, {each.level}.* **Ask the room:** {each.question}",
+            f"*{each.minutes} minutes, {each.kind}.* **Ask the room:** {each.question}",
             folded(f"Wrong answers: {', '.join(ids)}", "\n\n".join(talked_through(nb, ids))),
         ]
     )
 
 
-def times(found: list[Entry]) -> str:
+def times(found: list[Lesson]) -> str:
     """How long the notebooks take a reader, and what is core."""
-    core = [each for each in found if each.level == "core"]
-    others = [each for each in found if each.level != "core"]
+    core = [each for each in found if each.kind == "core"]
+    others = [each for each in found if each.kind != "core"]
     lines = ["| To read alone | Minutes |", "|---|---|"]
     lines += [row(link(each), str(each.minutes)) for each in core]
     lines.append(row(f"the {len(core)} core notebooks", str(sum(each.minutes for each in core))))
-    rest = ", ".join(f"{link(each, number(each))} {each.minutes}" for each in others)
+    rest = ", ".join(f"{link(each, each.number)} {each.minutes}" for each in others)
     return "\n".join(lines) + f"\n\nThe others, in minutes: {rest}."
 
 
 def parts() -> dict[str, str]:
     """The generated parts of the page, by name."""
     found = entries()
-    core = [each for each in found if each.level == "core"]
+    core = [each for each in found if each.kind == "core"]
     return {
-        "binder": f"[The first notebook on Binder]({readme.binder(core[0].path)}).",
+        "binder": f"[The first notebook on Binder]({places.binder(core[0].path)}).",
         "minutes": times(found),
         "core": "\n\n".join(map(section, core)),
         "further": "\n\n".join(further(each) for each in found if each not in core),

@@ -25,6 +25,7 @@ from tpviz.i18n import _
 from tpviz.moving import result
 from tpviz.standing import Board, PeerLost, Store, Unmet
 from tpviz.transfers import exchange, started, transfer
+from tpviz.waiting import Awaited, Waiter
 from tpviz.wire import Facts, Message, Slots, as_bytes, call_of, facts_of, fits
 
 BACKENDS = {"gloo": "gloo", "nccl": "cpu:gloo,cuda:nccl"}
@@ -93,6 +94,7 @@ class Seat:
     def __init__(self, world: World, run: str) -> None:
         self.world = world
         self.board = Board(world.store, run, world.rank, world.size)
+        self.waiter = Waiter()
         self.record: list[Entry] = []
         self.communicators = 0
         self.meetings: defaultdict[tuple[int, ...], int] = defaultdict(int)
@@ -106,6 +108,7 @@ class Seat:
     def close(self) -> None:
         """End the communicators."""
         self._ident = None
+        self.waiter.close()
 
     def check(self) -> None:
         """Refuse a call after the run, or from another thread."""
@@ -222,24 +225,25 @@ class DistributedCommunicator(Communicator):
         """Send, receive, or both; a send ends when its tensor is being received (a rendezvous)."""
         joint, board, x = self._joint, self._seat.board, mine.tensor
         group, own, came = joint.group, joint.slots.own, joint.came.all
-        sending: list[Work] = []
-        receiving: list[Work] = []
+        sending: list[Awaited] = []
+        receiving: list[Awaited] = []
         where = self._waits_for_peers(mine, sending, receiving)
         inside = fits(x)
         if mine.peer is not None:
             joint.slots.write(Message(self._twin, facts, inside), x)
             acknowledged = torch.empty(1, dtype=torch.uint8)
-            sending.append(started(dist.isend(own, group=group, group_dst=mine.peer, tag=_HEADER)))
-            sending.append(started(dist.irecv(acknowledged, group=group, group_src=mine.peer, tag=_ACKNOWLEDGEMENT)))
+            sending.append(self._awaited(dist.isend(own, group=group, group_dst=mine.peer, tag=_HEADER)))
+            answer = dist.irecv(acknowledged, group=group, group_src=mine.peer, tag=_ACKNOWLEDGEMENT)
+            sending.append(self._awaited(answer))
         message = None
         if mine.source_peer is not None:
-            receiving.append(started(dist.irecv(came, group=group, group_src=mine.source_peer, tag=_HEADER)))
+            receiving.append(self._awaited(dist.irecv(came, group=group, group_src=mine.source_peer, tag=_HEADER)))
             board.wait(receiving, where)
             message = joint.came.read(0)
             self._check_twins([message], [mine])
             yes = torch.zeros(1, dtype=torch.uint8)
-            answer = started(dist.isend(yes, group=group, group_dst=mine.source_peer, tag=_ACKNOWLEDGEMENT))
-            board.wait([answer], where)
+            answer = dist.isend(yes, group=group, group_dst=mine.source_peer, tag=_ACKNOWLEDGEMENT)
+            board.wait([self._awaited(answer)], where)
         board.wait(sending, where)
         return self._move(mine, inside, message)
 
@@ -263,8 +267,11 @@ class DistributedCommunicator(Communicator):
             self._wait_for_data(*dist.batch_isend_irecv(operations))
         return received
 
+    def _awaited(self, work: Work | None) -> Awaited:
+        return self._seat.waiter.awaited(started(work))
+
     def _waits_for_peers(
-        self, mine: Call, sending: list[Work], receiving: list[Work]
+        self, mine: Call, sending: list[Awaited], receiving: list[Awaited]
     ) -> Callable[[], dict[str, object]]:
         """Return the function that says what to post of a rank that waits for a send's or a recv's other side."""
 

@@ -43,7 +43,9 @@ class ShardedModule(nn.Module):
 def equal_share(name: str, size: int, ranks: int) -> int:
     """Return how many of ``size`` each rank takes, all as many; refuse a size that does not divide, naming both."""
     if size % ranks:
-        message = _("{name}={size} on {ranks} ranks: each takes as many, so choose a number that {ranks} divides.")
+        message = _(
+            "{name}={size} on {ranks} ranks: they cannot be shared equally. Choose a number that {ranks} divides."
+        )
         raise ValueError(message.format(name=name, size=size, ranks=ranks))
     return size // ranks
 

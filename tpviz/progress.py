@@ -39,7 +39,7 @@ def portions(total: int, size: int, report: Report | None) -> Iterator[int]:
 def _reported(maximum: float, report: Report | None) -> Iterator[Report]:
     if report is not None:
         yield report
-    elif _in_a_notebook():
+    elif in_a_notebook():
         with _widget(maximum) as told:
             yield told
     elif sys.stderr.isatty():
@@ -75,7 +75,8 @@ def _line() -> Iterator[Report]:
         print("\r" + " " * (_WIDTH + 20) + "\r", end="", file=sys.stderr, flush=True)
 
 
-def _in_a_notebook() -> bool:
+def in_a_notebook() -> bool:
+    """Whether this is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return hasattr(shell, "kernel")

@@ -8,6 +8,7 @@ its execution count instead.
 import os
 import sys
 from types import CodeType
+from typing import Any
 
 import torch
 
@@ -65,15 +66,28 @@ def remember_raising_site(error: BaseException, site: Site | None) -> None:
     setattr(error, _REMEMBERED, site)
 
 
+def _cell_count(shell: Any, file: str) -> str | None:
+    """Return the execution count of the cell that was compiled under this file's name; None if none was."""
+    if hasattr(shell.compile, "format_code_name"):
+        name = shell.compile.format_code_name(file)  # ("Cell", "In[3]")
+        return None if name is None else str(name[1].removeprefix("In[").removesuffix("]"))
+    # IPython 7, which Google Colab runs, keeps no such list: the latest cell that would get this name is it.
+    raw, transformed = shell.history_manager.input_hist_raw, shell.history_manager.input_hist_parsed
+    for count in range(len(raw) - 1, 0, -1):
+        if shell.compile.get_code_name(raw[count], transformed[count], count) == file:
+            return str(count)
+    return None
+
+
 def name_and_line(site: Site) -> Site:
     """Return the site as a reader knows it: a notebook's cell by its number, a file below here by its relative path."""
     file, line = site
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None:
-        name = shell.compile.format_code_name(file)
-        if name is not None:  # ("Cell", "In[3]")
-            return "cell " + name[1].removeprefix("In"), line
+        count = _cell_count(shell, file)
+        if count is not None:
+            return f"cell [{count}]", line
     return os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file, line
 
 

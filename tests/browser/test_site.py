@@ -17,7 +17,7 @@ from tools import browser, notebooks, site
 
 pytestmark = pytest.mark.browser
 
-NOTEBOOKS = sorted(path.stem for path in notebooks.NOTEBOOKS.glob("*.ipynb"))
+NOTEBOOKS = [path.stem for path in notebooks.lessons()]
 DOCUMENTS = sorted(path.relative_to(site.DOCS).with_suffix(".html").as_posix() for path in site.DOCS.rglob("*.md"))
 PAGES = [
     "index.html",
@@ -51,27 +51,6 @@ def anchors(page):
     return {element["id"] for element in soup(page).select("[id]")}
 
 
-def entry(name, needs=(), before=None):
-    return site.Entry(Path(name), name, "?", 10, "core", tuple(needs), before)
-
-
-def test_side_rooms_stand_where_they_are_needed():
-    room = entry("C.ipynb", ["01.ipynb"])
-    early = entry("D.ipynb", ["C.ipynb"], before="03.ipynb")
-    loose = entry("E.ipynb")
-    numbered = [entry(f"0{number}.ipynb") for number in range(1, 4)]
-    names = [each.path.stem for each in site.in_order([*numbered, room, early, loose])]
-    assert names == ["01", "C", "02", "D", "03", "E"]
-
-
-def test_every_notebook_stands_behind_what_it_needs():
-    entries = site.in_order(map(site.entry, notebooks.NOTEBOOKS.glob("*.ipynb")))
-    names = [each.path.name for each in entries]
-    assert sorted(names) == sorted(f"{stem}.ipynb" for stem in NOTEBOOKS)
-    for each in entries:
-        assert all(name in names[: names.index(each.path.name)] for name in each.needs), each
-
-
 def test_a_title_cell_without_its_facts_is_named(tmp_path):
     nb = notebooks.read(notebooks.NOTEBOOKS / f"{NOTEBOOKS[0]}.ipynb")
     nb.cells[0].source = "# Title\n\nWhy?"
@@ -83,13 +62,13 @@ def test_a_title_cell_without_its_facts_is_named(tmp_path):
 def test_links_out_of_the_site_lead_to_the_repository():
     text = "[a](../tpviz/layers.py) [b](01-column-parallel.ipynb) [c](https://a.example/b) [d](#here) [e](../docs/x.md)"
     led = site.outward(text, notebooks.NOTEBOOKS)
-    assert led == text.replace("../tpviz", f"https://github.com/{site.readme.repository()}/blob/HEAD/tpviz")
+    assert led == text.replace("../tpviz", f"https://github.com/{site.places.repository()}/blob/HEAD/tpviz")
 
 
 @pytest.mark.parametrize("stem", NOTEBOOKS)
 def test_nothing_of_a_notebook_is_lost(stem):
     nb, page = notebooks.read(notebooks.NOTEBOOKS / f"{stem}.ipynb"), soup(f"notebooks/{stem}.html")
-    code = [cell for cell in nb.cells if cell.cell_type == "code"]
+    code = [cell for cell in nb.cells if cell.cell_type == "code" and "setup" not in notebooks.tags(cell)]
     sources = [pre.get_text() for pre in page.select(".cell_input pre")]
     assert [source.strip() for source in sources] == [cell.source.strip() for cell in code]
     outputs = [output for cell in code for output in cell.outputs]
@@ -133,9 +112,9 @@ def test_the_index_says_what_each_is():
     for stem in NOTEBOOKS:
         one = site.entry(notebooks.NOTEBOOKS / f"{stem}.ipynb")
         link = page.select_one(f'dt a[href="notebooks/{stem}.html"]')
-        assert link.get_text() == one.title
+        assert link.get_text() == one.heading
         said = " ".join(link.find_parent("dt").find_next_sibling("dd").get_text().split())
-        assert f"{one.minutes} minutes · {one.level}" in said
+        assert f"{one.minutes} minutes · {one.kind}" in said
     for name in DOCUMENTS:
         assert page.select_one(f'article a[href="docs/{name}"]') is not None
     assert "python3 study.py" in page.article.get_text()
@@ -145,7 +124,7 @@ def test_the_index_says_what_each_is():
 def test_every_page_says_how_to_get_a_kernel(stem):
     said = soup(f"notebooks/{stem}.html").select_one(".admonition")
     assert "python3 study.py" in said.get_text()
-    assert said.select_one("a")["href"] == site.readme.binder(notebooks.NOTEBOOKS / f"{stem}.ipynb")
+    assert said.select_one("a")["href"] == site.places.binder(notebooks.NOTEBOOKS / f"{stem}.ipynb")
 
 
 # In a browser

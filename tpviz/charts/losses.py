@@ -72,7 +72,7 @@ def losses(trainings: Sequence[Losses]) -> Drawing:
         named = [(each.name, found) for each, found in zip(others, powers, strict=True)]
         axes = _lines(figure, Panel(_LEFT, top, _WIDTH, _BELOW), (_ZERO, _HIGHEST), named, _LINES)
         marked = range(-15, _HIGHEST, 5)
-        ticks(axes, "y", [_ZERO, *marked], ["0", *(_power(10.0**power) for power in marked)])
+        ticks(axes, "y", [_ZERO, *marked], [_("equal"), *(_power(10.0**power) for power in marked)])
         axes.set_xlabel(_("step"), labelpad=8)
 
     return chart(_TOP + _HEIGHT + _BETWEEN + _BELOW + 86, alt, draw)

@@ -7,12 +7,14 @@ from tpviz.diagrams.dense import dense_backward
 from tpviz.diagrams.dividing import two_cuts
 from tpviz.diagrams.drawing import Drawing
 from tpviz.diagrams.exchange import collective
+from tpviz.diagrams.heads import qkv_cuts
 from tpviz.diagrams.inner import inner_product
 from tpviz.diagrams.journey import backward_pair, journey, stepper, two_ways
 from tpviz.diagrams.keeping import kept
 from tpviz.diagrams.merging import concatenation, summation
 from tpviz.diagrams.meshes import mesh
 from tpviz.diagrams.modules import modules
+from tpviz.diagrams.operating import operators
 from tpviz.diagrams.planes import addends_map
 from tpviz.diagrams.products import column_parallel, matmul, row_parallel
 from tpviz.diagrams.ring import ring, ring_stepper
@@ -39,6 +41,8 @@ __all__ = [
     "matrix",
     "mesh",
     "modules",
+    "operators",
+    "qkv_cuts",
     "ring",
     "ring_stepper",
     "row_parallel",

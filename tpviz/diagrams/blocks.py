@@ -1,7 +1,7 @@
 """Blocks and lanes: a rank's part of a matrix in its place, with its digits, its name and its lane (diagrams)."""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
@@ -247,6 +247,18 @@ def draw_silence(canvas: Canvas, gap: Box, text: str) -> None:
     canvas.text(gap.center_x, middle(gap.center_y, "note"), text, "note", "c")
     canvas.line("thin", (gap.x + 8, gap.center_y), (gap.center_x - half, gap.center_y))
     canvas.line("thin", (gap.center_x + half, gap.center_y), (gap.right - 8, gap.center_y))
+
+
+def draw_silences(canvas: Canvas, x: int, right: int, lanes: Sequence[Box], bars: Sequence[int], half: int) -> None:
+    """Mark where nothing crosses between lanes from x to right: all of it, or the widest stretch beside the bars.
+
+    ``bars`` are the bars' centres, and ``half`` is half of a bar's width.
+    """
+    edges = [x, *sorted(bars), right]
+    widest = max(range(len(edges) - 1), key=lambda index: edges[index + 1] - edges[index])
+    left, end = edges[widest] + half * (widest > 0), edges[widest + 1] - half * (widest < len(bars))
+    for upper, lower in pairwise(lanes):
+        draw_silence(canvas, Box(left, upper.bottom, end - left, lower.y - upper.bottom), _("nothing crosses"))
 
 
 def caption_height(lines: Sequence[str]) -> int:

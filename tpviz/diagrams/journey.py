@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from torch import Tensor
@@ -17,7 +16,7 @@ from tpviz.diagrams.blocks import (
     Grid,
     draw_block,
     draw_lane,
-    draw_silence,
+    draw_silences,
     sum_text,
 )
 from tpviz.diagrams.canvas import Box, Canvas, Color, middle, pill_width
@@ -179,8 +178,10 @@ def two_ways(ways: Mapping[str, tuple[RunLike, str]], wholes: Mapping[str, Tenso
             is not shown: N and N' are one tensor, laid out in two ways.
         wholes: the whole tensors by name, without ``'``.
         phase: the direction of all paths, "forward" or "backward".
+
+    Bars say what one rank sends, not how large the array is: so two bars can be compared with the one they replace.
     """
-    drawn = [Journey(run, wholes, **{phase: path}, most_open=_OPEN_OF_TWO) for run, path in ways.values()]
+    drawn = [Journey(run, wholes, **{phase: path}, most_open=_OPEN_OF_TWO, sent=True) for run, path in ways.values()]
     columns = _columns(drawn, MARGIN + _HEAD)
     canvas = Canvas()
     right, y, alts = 0, MARGIN, []
@@ -202,8 +203,10 @@ class Journey:
         forward: str = "",
         backward: str = "",
         most_open: int = _OPEN,
+        sent: bool = False,
     ) -> None:
         self.outputs = list(run.outputs)
+        self.sent = sent
         self.ranks = len(self.outputs)
         check_ranks(self.ranks)
         self.all_open = self.ranks <= most_open
@@ -456,21 +459,21 @@ class Journey:
         """Mark the gaps between lanes where nothing crosses: all of it, or the stretches beside the bars."""
         if not self.all_open:
             return
-        bars = sorted(gaps[self._gap(leg)].center_x for leg in crossing)
-        edges = [x, *bars, right]
-        widest = max(range(len(edges) - 1), key=lambda index: edges[index + 1] - edges[index])
-        left, end = edges[widest] + _BAR // 2 * (widest > 0), edges[widest + 1] - _BAR // 2 * (widest < len(bars))
-        for upper, lower in pairwise(lanes):
-            draw_silence(canvas, Box(left, upper.bottom, end - left, lower.y - upper.bottom), _("nothing crosses"))
+        bars = [gaps[self._gap(leg)].center_x for leg in crossing]
+        draw_silences(canvas, x, right, lanes, bars, _BAR // 2)
 
     def _draw_bar(self, canvas: Canvas, leg: _Leg, gaps: Sequence[_Slot], lanes: Sequence[Box]) -> None:
         assert leg.event is not None
         center_x = gaps[self._gap(leg)].center_x
         top, bottom = lanes[leg.event.ranks[0]].y + 4, lanes[leg.event.ranks[-1]].bottom - 4
         canvas.rounded("bar", Box(center_x - _BAR // 2, top, _BAR, bottom - top), 10)
-        size = _("{bytes} bytes").format(bytes=leg.event.payload_bytes)
         name = NAMES[leg.event.kind]
-        text = f"{name}, {size}" if text_width(f"{name}, {size}", "label") <= bottom - top - 16 else name
+        if self.sent:
+            text = _("{collective} sends {bytes} B").format(collective=name, bytes=f"{leg.event.wire_bytes:g}")
+        else:
+            text = f"{name}, {_('{bytes} bytes').format(bytes=leg.event.payload_bytes)}"
+        if text_width(text, "label") > bottom - top - 16:
+            text = name
         canvas.upright(center_x, (top + bottom) // 2, text, "label", "w")
 
     def description(self) -> str:

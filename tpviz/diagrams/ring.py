@@ -46,17 +46,12 @@ class _Sizes(NamedTuple):
     gap: int
     """Between two pieces."""
     arrows: int
-    """The room below a row for what is sent."""
+    """The room between two rows for what is sent: so much that an arrow is seen to lead down."""
 
     @property
     def pitch(self) -> int:
         """From one piece to the next."""
         return self.cell + 2 * self.frame + self.gap
-
-    @property
-    def row(self) -> int:
-        """From one row to the next."""
-        return self.label + self.height + 2 * self.frame + self.arrows
 
 
 def ring(run: RunLike) -> Drawing:
@@ -75,7 +70,7 @@ def ring(run: RunLike) -> Drawing:
 def ring_stepper(run: RunLike) -> Stepper:
     """Return the ring to step through; the argument is that of `ring`."""
     drawn = _Ring(run)
-    return Stepper(drawn.drawing(), tuple(drawn.said()))
+    return Stepper(drawn.drawing(), tuple(drawn.said()), first=0)
 
 
 class _Ring:
@@ -96,10 +91,12 @@ class _Ring:
         self.cells = Cells.of(text for rows in self.texts for row in rows for text in row)
         names = [name for step in range(len(self.states)) for name in self._names(step)]
         self.left = max(text_width(name, "label") for name in names) + 18
-        self.sizes = _Sizes(self.cells.width, CELL, 6, 20, 4, 18 if self.ranks == _OPEN else 40)
+        self.sizes = _Sizes(self.cells.width, CELL, 6, 20, 4, 32 if self.ranks == _OPEN else 44)
+        self.tops = self._tops()
         self.digits = self.ranks <= _OPEN and self._right() <= SLIDE_WIDTH
         if not self.digits:
             self.sizes = _Sizes(8, 18, 2, 0, 0, 18)
+            self.tops = self._tops()
 
     def _follow(self, values: Sequence[Sequence[float]]) -> None:
         """Find out, from the numbers, which piece arrived at each rank and what became of it."""
@@ -140,6 +137,20 @@ class _Ring:
             for rank in range(self.ranks)
         ]
 
+    def _label(self, step: int) -> int:
+        """The room above a row's cells: where all pieces are finished no Σ stands there."""
+        unfinished = any(piece.live and piece.shares < self.ranks for row in self.states[step] for piece in row)
+        return self.sizes.label if unfinished else 0
+
+    def _tops(self) -> list[int]:
+        """Where each row's cells begin, with their frames; at last where the next one's would."""
+        tops, y = [], MARGIN + _HEAD
+        for step in range(len(self.states)):
+            y += self._label(step)
+            tops.append(y)
+            y += self.sizes.height + 2 * self.sizes.frame + self.sizes.arrows
+        return [*tops, y]
+
     def _names(self, step: int) -> list[str]:
         """What stands beside a row."""
         if step == 0:
@@ -166,20 +177,16 @@ class _Ring:
     def _lane(self, rank: int) -> Box:
         width = self.ranks * self.sizes.pitch - self.sizes.gap + 2 * _PAD
         between = _BETWEEN if self.ranks <= _OPEN else 6
-        rows = len(self.states) * self.sizes.row - self.sizes.arrows
-        return Box(MARGIN + self.left + rank * (width + between), MARGIN, width, _HEAD + rows + _PAD)
+        bottom = self.tops[-1] - self.sizes.arrows + _PAD
+        return Box(MARGIN + self.left + rank * (width + between), MARGIN, width, bottom - MARGIN)
 
     def _right(self) -> int:
         return self._lane(self.ranks - 1).right + MARGIN
 
-    def _top(self, step: int) -> int:
-        """Where a row begins."""
-        return MARGIN + _HEAD + step * self.sizes.row
-
     def _cell(self, step: int, rank: int, piece: int) -> Box:
         sizes = self.sizes
         x = self._lane(rank).x + _PAD + piece * sizes.pitch + sizes.frame
-        return Box(x, self._top(step) + sizes.label + sizes.frame, sizes.cell, sizes.height)
+        return Box(x, self.tops[step] + sizes.frame, sizes.cell, sizes.height)
 
     def drawing(self) -> Drawing:
         """Draw the lanes, and in them a row for each step, which is a step of the figure too."""

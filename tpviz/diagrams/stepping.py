@@ -26,7 +26,8 @@ svg {{ display: block; width: 100%; height: auto; }}
 svg [data-step] {{ opacity: 0.07; }}
 svg [data-step].past, svg [data-step].now {{ opacity: 1; }}
 svg [data-step].past path {{ opacity: {PAST}; }}
-.panel {{ display: flex; align-items: center; gap: 12px; padding: 8px 16px 12px; flex-wrap: wrap; }}
+.panel {{ display: flex; align-items: center; gap: 12px; padding: 8px 16px 12px; flex-wrap: wrap;
+  width: 0; min-width: 100%; box-sizing: border-box; }}
 button {{ font: inherit; font-size: 18px; min-width: 44px; min-height: 40px; color: {INK}; background: #eceff3;
   border: 1px solid #5b6675; border-radius: 6px; cursor: pointer; }}
 button:disabled {{ color: {MUTED}; background: {CARD}; border-color: {CARD_EDGE}; cursor: default; }}
@@ -42,7 +43,7 @@ _SCRIPT = """
 (() => {
   const figure = document.currentScript.previousElementSibling;
   const image = figure.querySelector('img');
-  const { steps, style, words } = JSON.parse(figure.dataset.steps);
+  const { steps, first, style, words } = JSON.parse(figure.dataset.steps);
   const source = decodeURIComponent(image.src.slice(image.src.indexOf(',') + 1));
   const svg = new DOMParser().parseFromString(source, 'image/svg+xml').documentElement;
   svg.style.minWidth = image.style.minWidth;
@@ -60,10 +61,11 @@ _SCRIPT = """
   on.setAttribute('aria-label', words.on);
   slider.setAttribute('aria-label', words.step);
   slider.max = steps.length - 1;
+  const count = (step) => `${first + step} / ${first + steps.length - 1}`;
   const show = (number) => {
     const step = Math.max(0, Math.min(steps.length - 1, number));
     slider.value = step;
-    slider.setAttribute('aria-valuetext', `${step + 1} / ${steps.length}`);
+    slider.setAttribute('aria-valuetext', count(step));
     for (const group of groups) {
       const own = group.dataset.step - 1;
       group.setAttribute('class', own < step ? 'past' : own === step ? 'now' : '');
@@ -72,7 +74,7 @@ _SCRIPT = """
     on.disabled = step === steps.length - 1;
     // A button that is disabled under the learner's finger would take the focus, and so the keys, with it.
     if (root.activeElement?.disabled) figure.focus({ preventScroll: true });
-    root.querySelector('.count').textContent = `${step + 1} / ${steps.length}`;
+    root.querySelector('.count').textContent = count(step);
     root.querySelector('output').textContent = steps[step];
   };
   back.addEventListener('click', () => show(+slider.value - 1));
@@ -96,14 +98,17 @@ class Stepper:
 
     drawing: Drawing
     steps: tuple[str, ...]
+    first: int = 1
+    """The number of the first step: 0 where that is the start, before anything happened."""
 
     @property
     def html(self) -> str:
         """The picture as an image, and the script that makes it one to step through."""
         words = {"back": _("one step back"), "on": _("one step on"), "step": _("step")}
-        data = json.dumps({"steps": self.steps, "style": _STYLE, "words": words}, ensure_ascii=False)
+        data = {"steps": self.steps, "first": self.first, "style": _STYLE, "words": words}
+        steps = html.escape(json.dumps(data, ensure_ascii=False))
         label = html.escape(_("Step through: {alt}").format(alt=self.drawing.alt))
-        figure = f'<div tabindex="0" role="group" aria-label="{label}" data-steps="{html.escape(data)}">'
+        figure = f'<div tabindex="0" role="group" aria-label="{label}" data-steps="{steps}">'
         return f"{figure}{self.drawing.html}</div><script>{_SCRIPT}</script>"
 
     def _repr_mimebundle_(

@@ -24,6 +24,32 @@ def _markup(sentence: str) -> str:
     return markup.replace("\n", "<br>")
 
 
+def card(status: Status, content: str) -> str:
+    """The card: opaque and light, whatever the page's theme, all styles inline (JupyterLab removes the others)."""
+    style = (
+        f"border:1px solid #9aa5b1;border-left:6px solid {_EDGES[status]};border-radius:4px;"
+        f"background:#ffffff;color:{INK};padding:8px 14px;margin:4px 0;max-width:46em;line-height:1.5"
+    )
+    return f'<div style="{style}">{content}</div>'
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One sentence on a card."""
+
+    sentence: str
+    is_good: bool = False
+
+    def __repr__(self) -> str:
+        return self.sentence
+
+    def _repr_mimebundle_(
+        self, include: Container[str] | None = None, exclude: Container[str] | None = None
+    ) -> dict[str, str]:
+        status: Status = "right" if self.is_good else "unattempted"
+        return {"text/html": card(status, _markup(self.sentence)), "text/plain": self.sentence}
+
+
 @dataclass(frozen=True, slots=True)
 class Feedback:
     """The answer to one attempt, as the last line of a cell shows it."""
@@ -53,11 +79,7 @@ class Feedback:
 
     @property
     def html(self) -> str:
-        """The card: opaque and light, whatever the page's theme, all styles inline (JupyterLab removes the others)."""
-        card = (
-            f"border:1px solid #9aa5b1;border-left:6px solid {_EDGES[self.status]};border-radius:4px;"
-            f"background:#ffffff;color:{INK};padding:8px 14px;margin:4px 0;max-width:46em;line-height:1.5"
-        )
+        """The card."""
         first, *others = self.sentences
         verdict = f"<b>{_ICONS[self.status]} {html.escape(self.word)}</b>"
         parts = [f'<p style="margin:0">{verdict} {_markup(first)}</p>']
@@ -67,7 +89,7 @@ class Feedback:
             f'<p style="margin:2px 0 0">{_markup(hint)}</p></details>'
             for title, hint in self._folds()
         ]
-        return f'<div style="{card}">{"".join(parts)}</div>'
+        return card(self.status, "".join(parts))
 
     def __repr__(self) -> str:
         return self.text

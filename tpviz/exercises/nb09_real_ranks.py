@@ -590,10 +590,18 @@ PLAN = PlanExercise(
             N_("No layer is cut: nothing is sent, and each rank holds all {held} numbers of the weights."),
         ),
         Misconception(
+            "up forgotten",
+            _without("up"),
+            N_(
+                "up leaves all 8 columns where gate leaves fewer, and they cannot be multiplied: "
+                "{error}. Whoever is multiplied with columns must be cut in columns too."
+            ),
+        ),
+        Misconception(
             "gate forgotten",
             _without("gate"),
             N_(
-                "gate stays whole, so it leaves 8 columns where up leaves fewer, and they cannot be multiplied: "
+                "gate leaves all 8 columns where up leaves fewer, and they cannot be multiplied: "
                 "{error}. Whoever is multiplied with columns must be cut in columns too."
             ),
         ),

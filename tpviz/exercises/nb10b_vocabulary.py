@@ -1,15 +1,16 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
 """The exercises of notebook 10b: the vocabulary cut, and rounding or bug (checks). Programs are shown as they are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+import tpviz
 from tpviz.exercises import values
 from tpviz.exercises.inputs import integers
 from tpviz.exercises.nb06_two_layers import TrafficExercise
-from tpviz.exercises.pattern import Case, Misconception, ProgramExercise, ValueExercise
+from tpviz.exercises.pattern import Case, Misconception, ValueExercise
 from tpviz.i18n import N_, _
 from tpviz.sharding import shard
 from tpviz.trace import Trace
@@ -93,6 +94,14 @@ LOOK_UP = TrafficExercise(
             ),
         ),
         Misconception(
+            "its own tokens only",
+            _look_up_with(lambda rows, local, mine: rows[local[mine]]),
+            N_(
+                "You kept this rank's tokens only, so the ranks' results have different shapes and cannot be added. "
+                "Keep a row for every token, and fill it with zeros where the token is another rank's."
+            ),
+        ),
+        Misconception(
             "not summed",
             _look_up_with(_masked, lambda comm, found: found),
             N_(
@@ -141,12 +150,13 @@ def surprise(comm, scores, target):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundedExercise(ProgramExercise):
+class RoundedExercise(TrafficExercise):
     """Ranks return numbers that are not whole: they count in 4 digits."""
 
-    def evaluate(self, answer: Any, case: Case) -> object:
-        """What each rank returns, as a number in 4 digits where it is one."""
-        return [_rounded(output) for output in self.run(answer, case).outputs]
+    def run(self, answer: Any, case: Case) -> tpviz.Run:
+        """The run of an answer; its outputs are numbers in 4 digits where they are numbers."""
+        run = super().run(answer, case)
+        return replace(run, outputs=[_rounded(output) for output in run.outputs])
 
 
 def _rounded(output: object) -> object:
@@ -196,6 +206,11 @@ SURPRISE = RoundedExercise(
         _scores([120.0, 90.0, 118.0, 100.0], 2, ranks=2),
     ],
     held=_own_scores,
+    weigh=_payload,
+    too_much=N_(
+        "The loss is right. Tried on {case}, you send {got} bytes, and {expected} will do, three numbers, however many "
+        "words there are: you send {sent}."
+    ),
     right=N_(
         "The largest score, the sum, the target's score: three numbers for each word, and no rank has seen the others' "
         "scores."
@@ -232,6 +247,34 @@ SURPRISE = RoundedExercise(
             N_(
                 "On small scores it is right. exp(120) is more than float32 can hold: it is inf, and so is the loss. "
                 "That is what `largest` is taken away for, from every score."
+            ),
+        ),
+        Misconception(
+            "logarithms added",
+            _surprise_with(
+                lambda comm, scores, largest: comm.all_reduce((scores - largest).exp().sum().log()).exp(), _score
+            ),
+            N_(
+                "You added the ranks' logarithms. The logarithm of a sum is no sum of logarithms: add up first, then "
+                "take `.log()` once. Tried on {case}, {got}; it should be {expected}."
+            ),
+        ),
+        Misconception(
+            "the largest added again",
+            lambda comm, scores, target: surprise(comm, scores, target) + comm.all_reduce(scores.max(), op="max"),
+            N_(
+                "`largest` is taken from the scores in the sum and from the target's, so it cancels. You put it back "
+                "once too often: {got}; it should be {expected}."
+            ),
+        ),
+        Misconception(
+            "the scores gathered",
+            lambda comm, scores, target: torch.nn.functional.cross_entropy(
+                comm.all_gather(scores), torch.tensor(target)
+            ),
+            N_(
+                "The loss is right, and every rank has seen every score: with 50,000 words, 50,000 numbers for each "
+                "token. Three will do. Tried on {case}, {got} bytes, and {expected} are enough."
             ),
         ),
         Misconception(

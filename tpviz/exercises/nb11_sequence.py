@@ -10,11 +10,13 @@ from typing import Any
 import torch
 
 import tpviz
+from tpviz.chunking import chunk
 from tpviz.exercises import values
-from tpviz.exercises.amounts import AmountExercise
 from tpviz.exercises.inputs import W2, X4, W, dY4, integers
+from tpviz.exercises.nb06_two_layers import TrafficExercise
 from tpviz.exercises.pattern import Case, Difference, Misconception, ProgramExercise, ValueExercise
 from tpviz.i18n import N_, _
+from tpviz.trace import Trace
 
 
 def normed(rows: torch.Tensor) -> torch.Tensor:
@@ -79,6 +81,45 @@ BYTES = ValueExercise(
                 "are still to be handed round."
             ),
         ),
+        Misconception(
+            "AllGather sends its own piece",
+            [96, 48, 16],
+            N_(
+                "A rank sends its own piece once, 16 bytes, and then it passes on the pieces that reach it: 3 steps of "
+                "16 in AllGather, too."
+            ),
+        ),
+        Misconception(
+            "one piece in each half",
+            [96, 16, 16],
+            N_(
+                "AllReduce is right, and it is the two halves: they must add up to it. 16 bytes are one of its 6 steps."
+            ),
+        ),
+        Misconception(
+            "one piece",
+            [16, 16, 16],
+            N_(
+                "16 bytes are one piece, and what a rank sends in one step. On 4 ranks ReduceScatter takes 3 steps, "
+                "AllGather 3."
+            ),
+        ),
+        Misconception(
+            "without (n−1)/n",
+            [128, 64, 64],
+            N_(
+                "That is each half once all the way round: 4 pieces. A rank sends 3 of the 4, since its own piece is "
+                "already where it belongs."
+            ),
+        ),
+        Misconception(
+            "everyone to everyone",
+            [192, 48, 48],
+            N_(
+                "192 bytes are the whole array, sent to each of 3 others. A ring adds on the way: its AllReduce is the "
+                "two halves, which you have right."
+            ),
+        ),
     ),
 )
 
@@ -111,18 +152,23 @@ class BetweenExercise(ProgramExercise):
     """The answer is right only if each rank normalises its share of the rows, and sends no more than must be."""
 
     def evaluate(self, answer: Any, case: Case) -> object:
-        """What each rank returns; where all of it is right also rank 0's rows, and the bytes that it sends."""
+        """What each rank returns; where all of it is right also rank 0's rows, the bytes that it sends, and by what.
+
+        Who sends no more than the solution, by other collectives, has sent what the solution sends.
+        """
         best = self._tried(self.reference, replace(case, args=values.copied(case.args)))
         mine = self._tried(answer, case)
         if not values.same(best[: case.ranks], mine[: case.ranks]):
             return mine[: case.ranks]
-        return [*mine[:-1], max(best[-1], mine[-1])]
+        *outputs, _bytes, _kinds = mine
+        return [*outputs, *(mine[-2:] if mine[-2] > best[-2] else best[-2:])]
 
     def _tried(self, answer: Any, case: Case) -> list[Any]:
         # A partial, since a run looks into one for the tensors that the answer takes from the notebook.
         run = tpviz.run(functools.partial(_counted, answer), ranks=case.ranks, args=case.args)
         sent = sum(event.wire_bytes for event in run.trace)
-        return [*(output for output, _rows in run.outputs), run.outputs[0][1], int(sent)]
+        kinds = [event.kind for event in run.trace]
+        return [*(output for output, _rows in run.outputs), run.outputs[0][1], int(sent), kinds]
 
     def difference(self, expected: object, got: object, case: Case) -> Difference:
         """The difference on the first rank whose output is wrong; where none is, the work or the bytes."""
@@ -130,15 +176,16 @@ class BetweenExercise(ProgramExercise):
         assert isinstance(got, list)
         if len(got) == case.ranks:
             return super().difference(expected, got, case)
-        *_outputs, rows, sent = expected
-        if got[-2] != rows:
+        rows, sent, _kinds = expected[case.ranks :]
+        got_rows, got_sent, _got_kinds = got[case.ranks :]
+        if got_rows != rows:
             text = _(
                 "The numbers are right. Tried on {case}, rank 0 hands `normed` {got} rows, and its share is {expected}."
             )
-            fields = {"got": str(got[-2]), "expected": str(rows)}
+            fields = {"got": str(got_rows), "expected": str(rows)}
         else:
             text = _("The numbers are right. Tried on {case}, one rank sends {got} bytes, and {expected} will do.")
-            fields = {"got": str(got[-1]), "expected": str(sent)}
+            fields = {"got": str(got_sent), "expected": str(sent)}
         return Difference(text.format(case=case.label, **fields), fields)
 
 
@@ -150,6 +197,13 @@ def _even(rows: int) -> torch.Tensor:
     """Rows whose mean and deviation are whole, and so are all their normalised entries: 1 and -1."""
     row = torch.arange(rows)[:, None]
     return row % 5 - 2 + _SIGNS[row[:, 0] % 3] * 2.0 ** (row % 2)
+
+
+def _padded(comm, Zi, normed):
+    """Own rows normalised, in an array of zeros otherwise, and added up."""
+    own = normed(comm.reduce_scatter(Zi, dim=0))
+    first, length = chunk(len(Zi), comm.world_size, comm.rank)
+    return comm.all_reduce(torch.nn.functional.pad(own, (0, 0, first, len(Zi) - first - length)))
 
 
 def _partials(rows: int, ranks: int) -> Case:
@@ -191,6 +245,24 @@ BETWEEN = BetweenExercise(
             N_(
                 "The numbers and the work are right, and you send too much: tried on {case}, {got} bytes, and "
                 "{expected} will do. AllReduce hands round rows that you then throw away. Stop at its first half."
+            ),
+        ),
+        Misconception(
+            "cut, then AllReduce",
+            _padded,
+            N_(
+                "The numbers and the work are right, and you send too much: tried on {case}, {got} bytes, and "
+                "{expected} will do. Your AllReduce adds rows to zeros: each row is on one rank only, and nothing is "
+                "left to be added. Hand the rows round."
+            ),
+        ),
+        Misconception(
+            "the halves swapped",
+            lambda comm, Zi, normed: comm.reduce_scatter(normed(comm.all_gather(Zi, dim=0)), dim=0),
+            N_(
+                "You gathered first and summed at the end: a rank then has all the partial sums, one below the other, "
+                "and `normed` works on each. Tried on {case}, {place} is {got}, and it should be {expected}. First sum "
+                "and scatter, then normalise, then gather."
             ),
         ),
         Misconception(
@@ -242,7 +314,7 @@ BETWEEN = BetweenExercise(
 
 
 def gain_gradient(comm, dNi, Ui):
-    """The gradient of the gain, whole, on every rank: the sum over ALL rows of dN * U.
+    """The gradient of the gain, whole, on every rank. On one GPU: (dN * U).sum(0).
 
     dNi, Ui: this rank's rows of dN and of the normalised rows U.
     """
@@ -260,17 +332,23 @@ def _gain_cases() -> list[Case]:
     return [Case((dN, U), label.format(rows=len(U), ranks=ranks), ranks) for dN, U, ranks in rows]
 
 
-GAIN = ProgramExercise(
+def _sent(trace: Trace) -> float:
+    return sum(event.wire_bytes for event in trace)
+
+
+GAIN = TrafficExercise(
     id="11-gain",
     function=gain_gradient,
     inputs=_gain_cases,
     held=_own_rows,
+    weigh=_sent,
+    too_much=N_("The numbers are right. Tried on {case}, a rank sends {got} bytes, and {expected} will do: {sent}."),
     right=N_(
         "Every row uses the one gain, and its gradient is a sum over all rows. Each rank knows its own rows' share, so "
         "the shares are added. It is as in data parallel, inside the TP group."
     ),
     hint_sentences=(
-        N_("On one rank: `(dN * U).sum(0)`, 4 numbers. Which of its terms does this rank have?"),
+        N_("`(dN * U).sum(0)` adds over all rows. Which of its terms does this rank have?"),
         N_("Each rank has a share of each of the 4 numbers. Which collective makes them whole, on every rank?"),
     ),
     misconceptions=(
@@ -325,59 +403,57 @@ GAIN = ProgramExercise(
                 "needed there whole, {expected_shape}."
             ),
         ),
-    ),
-)
-
-
-# The gradient's norm
-
-
-def _once() -> float:
-    def program(comm):
-        own = torch.tensor([3.0, 4.0])[comm.rank]
-        return (comm.all_reduce(own**2) + 12**2).sqrt()
-
-    return float(tpviz.run(program).outputs[0])
-
-
-NORM = AmountExercise(
-    id="11-norm",
-    variable="norm",
-    answer=lambda: int(_once()),
-    ask="of the whole model's gradient",
-    right=N_("√(3² + 4² + 12²). The shards are different parameters, the 12 is one and the same: it counts once."),
-    hint_sentences=(
-        N_("Write down the gradient of the whole model, as one rank alone would have it. How many numbers has it?"),
-        N_("The model has three parameters, with gradients 3, 4 and 12."),
-    ),
-    misconceptions=(
         Misconception(
-            "the replicated one counted twice",
-            313**0.5,
+            "rows gathered",
+            lambda comm, dNi, Ui: (comm.all_gather(dNi, dim=0) * comm.all_gather(Ui, dim=0)).sum(0),
             N_(
-                "That is √(3² + 12² + 4² + 12²): each rank added up all that it has, and the ranks' sums were added. "
-                "The 12 is in it twice. On 8 ranks it would be in it 8 times, and clipping would cut the more, the more"
-                " ranks there are."
+                "The numbers are right. But you gathered all rows of dN and U, which are cut so that no rank needs all "
+                "of them: tried on {case}, a rank sends {got} bytes, and {expected} will do. Add up your own rows "
+                "first: one share, as large as the gain."
             ),
         ),
         Misconception(
-            "rank 0 alone",
-            153**0.5,
-            N_("That is √(3² + 12²), what rank 0 has. Rank 1 would clip by another number, and copies would part."),
+            "products gathered",
+            lambda comm, dNi, Ui: comm.all_gather(dNi * Ui, dim=0).sum(0),
+            N_(
+                "The numbers are right. But you handed round every row's product, and every rank adds up all of them: "
+                "tried on {case}, a rank sends {got} bytes, and {expected} will do. Add up your own rows first."
+            ),
         ),
         Misconception(
-            "rank 1 alone",
-            160**0.5,
-            N_("That is √(4² + 12²), what rank 1 has. Rank 0 would clip by another number, and copies would part."),
+            "shares gathered",
+            lambda comm, dNi, Ui: comm.all_gather((dNi * Ui).sum(0, keepdim=True), dim=0).sum(0),
+            N_(
+                "The numbers are right. You handed every share to every rank, and each adds them all. On 2 ranks that "
+                "sends no more; tried on {case}, it is {got} bytes, and {expected} will do: an AllReduce adds on the "
+                "way."
+            ),
         ),
         Misconception(
-            "shards alone",
-            5,
-            N_("That is √(3² + 4²), the shards alone. The replicated parameter is one of the model's, too: once."),
+            "a row of its own",
+            lambda comm, dNi, Ui: comm.all_reduce((dNi * Ui).sum(0, keepdim=True)),
+            N_(
+                "The numbers are right, in a matrix of one row, {got_shape}. The gain is {expected_shape}: leave out "
+                "keepdim."
+            ),
         ),
-        Misconception("not rooted", 169, N_("That is the sum of the squares. The norm is its root.")),
-        Misconception("added", 19, N_("A norm adds squares, and takes the root of the sum.")),
+        Misconception(
+            "over the features",
+            lambda comm, dNi, Ui: comm.all_reduce((dNi * Ui).sum(1)),
+            N_(
+                "You added over the features, {got_shape}: one number for each row. The gain has one for each feature, "
+                "{expected_shape}: add over the rows, dim 0."
+            ),
+        ),
+        Misconception(
+            "product of sums",
+            lambda comm, dNi, Ui: comm.all_reduce(dNi.sum(0) * Ui.sum(0)),
+            N_(
+                "You added first and multiplied then: so a row's dN meets another row's U. Tried on {case}, {place} is "
+                "{got}, and it should be {expected}. First each row's product, then the sum."
+            ),
+        ),
     ),
 )
 
-EXERCISES = (BYTES, BETWEEN, GAIN, NORM)
+EXERCISES = (BYTES, BETWEEN, GAIN)

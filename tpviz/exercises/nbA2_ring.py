@@ -43,9 +43,12 @@ class RingExercise(ProgramExercise):
         """The difference on the first rank whose output is wrong; where none is, what is sent in another way."""
         assert isinstance(expected, list)
         assert isinstance(got, list)
-        if not values.same(expected[: case.ranks], got[: case.ranks]):
-            return super().difference(expected, got, case)
         kinds, astray, most = got[case.ranks :]
+        if not values.same(expected[: case.ranks], got[: case.ranks]):
+            found = super().difference(expected, got, case)
+            if not kinds:
+                return Difference(_("Nothing was sent. {more}").format(more=found.sentence), found.fields)
+            return found
         if kinds != expected[case.ranks]:
             text = _("The numbers are right, and they came by {kinds}. In a ring each rank sends to the next one only.")
             return Difference(text.format(kinds=kinds or _("no message at all")))
@@ -99,7 +102,10 @@ MORE = ValueExercise(
     ),
     hint_sentences=(
         N_("A rank need not send its numbers to everybody: a sum that is half done can be passed on."),
-        N_("A rank sends 2(n − 1)/n times the array. How much is that for n = 4? For n = 400?"),
+        N_(
+            "Cut the array into n pieces, and let each rank be in charge of one sum. The part of the array that a rank "
+            "need not send is then one piece of n, and shrinks as n grows. The formula comes below."
+        ),
     ),
     misconceptions=(
         Misconception(
@@ -134,8 +140,8 @@ def ring_reduce_scatter(comm, x):
     """This rank's piece of the sum; each rank sends to the next one only."""
     n, me = comm.world_size, comm.rank
     pieces = list(x.chunk(n))
-    for step in range(n - 1):
-        out, into = (me - step - 1) % n, (me - step - 2) % n
+    for step in range(1, n):
+        out, into = (me - step) % n, (me - step - 1) % n
         arrived = comm.sendrecv(pieces[out], dst=(me + 1) % n, src=(me - 1) % n)  # hole
         total = pieces[into] + arrived  # hole
         pieces[into] = total
@@ -148,8 +154,8 @@ def _with_step(step_total):
     def program(comm, x):
         n, me = comm.world_size, comm.rank
         pieces = list(x.chunk(n))
-        for step in range(n - 1):
-            out, into = (me - step - 1) % n, (me - step - 2) % n
+        for step in range(1, n):
+            out, into = (me - step) % n, (me - step - 1) % n
             pieces[into] = step_total(comm, x, pieces, out, into)
         return pieces[me]
 
@@ -203,6 +209,22 @@ REDUCE_SCATTER = RingExercise(
             ),
         ),
         Misconception(
+            "sends what it adds to",
+            _with_step(lambda comm, x, pieces, out, into: pieces[into] + _sent(comm, pieces[into])),
+            N_(
+                "You send the piece that you are about to add to. What arrives is then a share of another piece: on "
+                "rank {rank}, {place} is {got}, and it should be {expected}. `pieces[out]` is what goes."
+            ),
+        ),
+        Misconception(
+            "nothing sent",
+            _with_step(lambda comm, x, pieces, out, into: pieces[into] + pieces[out]),
+            N_(
+                "Nothing was sent: you added two pieces of one rank, which are different parts of the array. On rank "
+                "{rank}, {place} is {got}, and it should be {expected}. The shares are on the other ranks."
+            ),
+        ),
+        Misconception(
             "its own share doubled",
             _with_step(lambda comm, x, pieces, out, into: pieces[out] + _sent(comm, pieces[out])),
             N_(
@@ -234,8 +256,8 @@ def ring_all_gather(comm, piece):
     """All pieces, in rank order; each rank sends to the next one only."""
     n, me = comm.world_size, comm.rank
     pieces = [piece] * n
-    for step in range(n - 1):
-        out, into = (me - step) % n, (me - step - 1) % n  # hole
+    for step in range(1, n):
+        out, into = (me - step + 1) % n, (me - step) % n  # hole
         pieces[into] = comm.sendrecv(pieces[out], dst=(me + 1) % n, src=(me - 1) % n)
     return torch.cat(pieces)
 
@@ -246,7 +268,7 @@ def _with_indices(indices):
     def program(comm, piece):
         n, me = comm.world_size, comm.rank
         pieces = [piece] * n
-        for step in range(n - 1):
+        for step in range(1, n):
             out, into = (index % n for index in indices(me, step))
             pieces[into] = _sent(comm, pieces[out])
         return torch.cat(pieces)
@@ -261,22 +283,31 @@ ALL_GATHER = RingExercise(
     held=_own,
     right=N_("First each rank sends its own piece, and from then on what has arrived last. Nothing is added."),
     hint_sentences=(
-        N_("Step 0: which piece does a rank have to send? From which rank does the one come that arrives?"),
-        N_("Step 1: it passes on what arrived in step 0. So `out` is what `into` was a step before."),
-        N_("In step 0, `out` is `me` and `into` is `me - 1`, counted round the ring. Both go down by 1 in each step."),
+        N_("Step 1: which piece does a rank have to send? From which rank does the one come that arrives?"),
+        N_("Step 2: it passes on what arrived in step 1. So `out` is what `into` was a step before."),
+        N_("In step 1, `out` is `me` and `into` is `me - 1`, counted round the ring. Both go down by 1 in each step."),
     ),
     misconceptions=(
         Misconception(
             "own each time",
-            _with_indices(lambda me, step: (me, me - step - 1)),
+            _with_indices(lambda me, step: (me, me - step)),
             N_(
                 "You send your own piece in every step. The next rank gets it over and over, and nobody further on "
                 "ever does: on rank {rank}, {place} is {got}, and it should be {expected}."
             ),
         ),
         Misconception(
+            "the same each time",
+            _with_indices(lambda me, step: (me, me - 1)),
+            N_(
+                "You send the same piece in every step, and keep what arrives in the same place. That is right in step "
+                "1. From then on a rank passes on what it got last: on rank {rank}, {place} is {got}, and it should be "
+                "{expected}."
+            ),
+        ),
+        Misconception(
             "put where it was sent from",
-            _with_indices(lambda me, step: (me - step, me - step)),
+            _with_indices(lambda me, step: (me - step + 1, me - step + 1)),
             N_(
                 "What arrives is another piece than the one that you send: it belongs one place before. On rank {rank},"
                 " {place} is {got}, and it should be {expected}."
@@ -284,7 +315,7 @@ ALL_GATHER = RingExercise(
         ),
         Misconception(
             "the reduce-scatter's",
-            _with_indices(lambda me, step: (me - step - 1, me - step - 2)),
+            _with_indices(lambda me, step: (me - step, me - step - 1)),
             N_(
                 "These are the indices of the first half, where a rank begins with the piece before its own. Now it "
                 "begins with its own, the only one that it has: on rank {rank}, {place} is {got}, and it should be "
@@ -293,7 +324,7 @@ ALL_GATHER = RingExercise(
         ),
         Misconception(
             "the other way",
-            _with_indices(lambda me, step: (me + step, me + step + 1)),
+            _with_indices(lambda me, step: (me + step - 1, me + step)),
             N_(
                 "You count upwards. What arrives is from the rank before, so it is a piece of a lower number: on rank "
                 "{rank}, {place} is {got}, and it should be {expected}."
@@ -359,6 +390,26 @@ BYTES = ValueExercise(
             "once",
             [800, 1400],
             N_("800 bytes are what one other rank gets. Without a ring each of the 7 others needs them."),
+        ),
+        Misconception(
+            "exchanged",
+            [1400, 5600],
+            N_("Both numbers are right, in the other order: each to each comes first, and the ring sends less."),
+        ),
+        Misconception(
+            "n for n − 1",
+            [6400, 1600],
+            N_("You took 8, twice, where it is 7: a rank has 7 others to send to, and a half of the ring has 7 steps."),
+        ),
+        Misconception(
+            "one step",
+            [800, 100],
+            N_("So much goes in one step. Each to each takes 7 of them, and the ring 7 for each half."),
+        ),
+        Misconception(
+            "all ranks",
+            [44800, 11200],
+            N_("That is what all 8 ranks send together. Of one rank it is an eighth."),
         ),
     ),
 )

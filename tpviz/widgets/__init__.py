@@ -67,6 +67,13 @@ from tpviz.widgets.forward import (
     row_entry,
     work,
 )
+from tpviz.widgets.heads import (
+    HEADS,
+    Heads,
+    compute_heads,
+    draw_heads,
+    heads,
+)
 from tpviz.widgets.layouts import (
     FUNCTIONS,
     Addends,
@@ -95,6 +102,7 @@ __all__ = [
     "DEGREES",
     "FUNCTIONS",
     "HEAD",
+    "HEADS",
     "LINKED",
     "RANKS",
     "SIZES",
@@ -102,6 +110,7 @@ __all__ = [
     "Contributions",
     "Entry",
     "Exchange",
+    "Heads",
     "Kept",
     "LayerTimes",
     "Paths",
@@ -120,6 +129,7 @@ __all__ = [
     "compute_column_entry",
     "compute_contributions",
     "compute_copies",
+    "compute_heads",
     "compute_layer_times",
     "compute_mesh",
     "compute_paths",
@@ -138,6 +148,7 @@ __all__ = [
     "draw_column_entry",
     "draw_contributions",
     "draw_copies",
+    "draw_heads",
     "draw_layer_times",
     "draw_mesh",
     "draw_paths",
@@ -147,6 +158,7 @@ __all__ = [
     "draw_ways",
     "draw_work",
     "draw_zero",
+    "heads",
     "layer_times",
     "mesh",
     "paths",
