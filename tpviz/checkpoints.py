@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tpviz.parameters import ShardedModule, load_whole_state_dict, own_parameters, whole_state_dict
+from tpviz.parameters import ShardedModule, load_whole_state_dict, own_parameters, whole_of, whole_state_dict
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def whole_optimizer_state(module: nn.Module, optimizer: Optimizer) -> dict[str, 
     """
     return {
         name: {
-            key: _whole(part, own, value) if value.shape == parameter.shape else value.clone()
+            key: whole_of(part, own, value) if value.shape == parameter.shape else value.clone()
             for key, value in optimizer.state.get(parameter, {}).items()
         }
         for name, part, own, parameter in own_parameters(module)
@@ -74,10 +74,6 @@ def load_whole_optimizer_state(
         cut = {key: _own(part, own, value, parameter) for key, value in whole.items()}
         if cut:
             optimizer.state[parameter] = cut
-
-
-def _whole(part: nn.Module, name: str, value: Tensor) -> Tensor:
-    return part.whole_of(name, value) if isinstance(part, ShardedModule) else value.clone()
 
 
 def _own(part: nn.Module, name: str, value: Tensor, parameter: Tensor) -> Tensor:

@@ -68,13 +68,13 @@ def whole_state_dict(module: nn.Module) -> dict[str, Tensor]:
 
     Every rank of the group must call it. One all-gather for each sharded parameter, in the phase "other".
     """
-    return {name: _whole(part, own, value.detach()) for name, part, own, value in own_parameters(module)}
+    return {name: whole_of(part, own, value.detach()) for name, part, own, value in own_parameters(module)}
 
 
 def whole_gradients(module: nn.Module) -> dict[str, Tensor]:
     """Return the whole gradients by parameter's name, as ``whole_state_dict`` does; without those that are None."""
     found = ((name, part, own, value.grad) for name, part, own, value in own_parameters(module))
-    return {name: _whole(part, own, grad.detach()) for name, part, own, grad in found if grad is not None}
+    return {name: whole_of(part, own, grad.detach()) for name, part, own, grad in found if grad is not None}
 
 
 def load_whole_state_dict(module: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -99,5 +99,6 @@ def load_whole_state_dict(module: nn.Module, state: Mapping[str, Tensor]) -> Non
             parameter.copy_(value)
 
 
-def _whole(part: nn.Module, name: str, tensor: Tensor) -> Tensor:
+def whole_of(part: nn.Module, name: str, tensor: Tensor) -> Tensor:
+    """Gather what is cut like a module's own parameter of this name; a copy where that is no shard."""
     return part.whole_of(name, tensor) if isinstance(part, ShardedModule) else tensor.clone()
