@@ -350,7 +350,7 @@ def test_every_extra_that_is_asked_for_exists():
 
 def test_all_tests_are_shared_among_workers(asked):
     assert study.main(["test"]) == 7
-    assert asked == [(["test"], False), [str(study.PYTHON), "-m", "pytest", *study.WORKERS]]
+    assert asked == [(["publish", "test"], False), [str(study.PYTHON), "-m", "pytest", *study.WORKERS]]
 
 
 def test_the_interpreter_alone_on_standard_output(asked, capsys):
