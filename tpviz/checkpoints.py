@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tpviz.parameters import ShardedModule, load_whole_state_dict, own_parameters, whole_of, whole_state_dict
+from tpviz.parameters import load_whole_state_dict, own_parameters, own_part_of, whole_of, whole_state_dict
 
 
 @dataclass(frozen=True)
@@ -79,5 +79,4 @@ def load_whole_optimizer_state(
 def _own(part: nn.Module, name: str, value: Tensor, parameter: Tensor) -> Tensor:
     if value.ndim != parameter.ndim:
         return value.clone()
-    own = part.own_part(name, value) if isinstance(part, ShardedModule) else value.clone()
-    return own.to(parameter.device)
+    return own_part_of(part, name, value).to(parameter.device)

@@ -90,13 +90,18 @@ def load_whole_state_dict(module: nn.Module, state: Mapping[str, Tensor]) -> Non
         raise ValueError(message.format(extra=extra, missing=missing))
     for name, part, own, parameter in parameters:
         whole = state[name].detach()
-        value = part.own_part(own, whole) if isinstance(part, ShardedModule) else whole
+        value = own_part_of(part, own, whole)
         if value.shape != parameter.shape:
             message = _("{name}: this rank's part of {whole} is {part}, but it should be {expected}.")
             shapes = {"whole": whole.shape, "part": value.shape, "expected": parameter.shape}
             raise ValueError(message.format(name=name, **{key: shape_text(each) for key, each in shapes.items()}))
         with torch.no_grad():
             parameter.copy_(value)
+
+
+def own_part_of(part: nn.Module, name: str, whole: Tensor) -> Tensor:
+    """Cut a tensor as a module's own parameter of this name is cut; a copy where that is no shard."""
+    return part.own_part(name, whole) if isinstance(part, ShardedModule) else whole.clone()
 
 
 def whole_of(part: nn.Module, name: str, tensor: Tensor) -> Tensor:

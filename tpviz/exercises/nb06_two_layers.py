@@ -36,6 +36,11 @@ class Kinds:
     program: Any
 
 
+def wire_bytes(trace: Trace) -> float:
+    """What one rank sends in a run whose events all ranks take part in, in bytes."""
+    return sum(event.wire_bytes for event in trace)
+
+
 def _kinds(trace: Trace) -> list[str]:
     return [event.kind for event in trace]
 

@@ -13,10 +13,9 @@ import tpviz
 from tpviz.chunking import chunk
 from tpviz.exercises import values
 from tpviz.exercises.inputs import W2, X4, W, dY4, integers
-from tpviz.exercises.nb06_two_layers import TrafficExercise
+from tpviz.exercises.nb06_two_layers import TrafficExercise, wire_bytes
 from tpviz.exercises.pattern import Case, Difference, Misconception, ProgramExercise, ValueExercise
 from tpviz.i18n import N_, _
-from tpviz.trace import Trace
 
 
 def normed(rows: torch.Tensor) -> torch.Tensor:
@@ -166,7 +165,7 @@ class BetweenExercise(ProgramExercise):
     def _tried(self, answer: Any, case: Case) -> list[Any]:
         # A partial, since a run looks into one for the tensors that the answer takes from the notebook.
         run = tpviz.run(functools.partial(_counted, answer), ranks=case.ranks, args=case.args)
-        sent = sum(event.wire_bytes for event in run.trace)
+        sent = wire_bytes(run.trace)
         kinds = [event.kind for event in run.trace]
         return [*(output for output, _rows in run.outputs), run.outputs[0][1], int(sent), kinds]
 
@@ -332,16 +331,12 @@ def _gain_cases() -> list[Case]:
     return [Case((dN, U), label.format(rows=len(U), ranks=ranks), ranks) for dN, U, ranks in rows]
 
 
-def _sent(trace: Trace) -> float:
-    return sum(event.wire_bytes for event in trace)
-
-
 GAIN = TrafficExercise(
     id="11-gain",
     function=gain_gradient,
     inputs=_gain_cases,
     held=_own_rows,
-    weigh=_sent,
+    weigh=wire_bytes,
     too_much=N_("The numbers are right. Tried on {case}, a rank sends {got} bytes, and {expected} will do: {sent}."),
     right=N_(
         "Every row uses the one gain, and its gradient is a sum over all rows. Each rank knows its own rows' share, so "

@@ -4,19 +4,13 @@
 import tpviz
 from tpviz import widgets
 from tpviz.exercises.inputs import integers
-from tpviz.exercises.nb06_two_layers import TrafficExercise
+from tpviz.exercises.nb06_two_layers import TrafficExercise, wire_bytes
 from tpviz.exercises.pattern import Case, Misconception, ValueExercise
 from tpviz.i18n import N_, _
-from tpviz.trace import Trace
-
-
-def _wire_bytes(trace: Trace) -> float:
-    """What one rank sends, in bytes."""
-    return sum(event.wire_bytes for event in trace)
 
 
 def _sent() -> list[int]:
-    return [int(_wire_bytes(widgets.compute_zero(stage, 4).trace)) for stage in (0, 2, 3)]
+    return [int(wire_bytes(widgets.compute_zero(stage, 4).trace)) for stage in (0, 2, 3)]
 
 
 SENT = ValueExercise(
@@ -151,7 +145,7 @@ STEP = TrafficExercise(
     function=zero_step,
     inputs=_cases,
     held=_held,
-    weigh=_wire_bytes,
+    weigh=wire_bytes,
     too_much=N_(
         "The weight is right. Tried on {case}, one rank sends {got} bytes, and {expected} will do: you send {sent}."
     ),
