@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -117,13 +118,15 @@ class Board:
     @staticmethod
     def _over(work: Work) -> bool:
         """Wait for a moment; return whether a work is over."""
-        try:
-            work.wait(PATIENCE)
-        except RuntimeError as error:
-            if work.is_completed():
-                raise PeerLost(str(error)) from error
+        with suppress(RuntimeError):
+            return work.wait(PATIENCE)
+        if not work.is_completed():
             return False
-        return True
+        # It broke, or it ended well just after the moment was up; waiting for what is over tells which, at once.
+        try:
+            return work.wait(PATIENCE)
+        except RuntimeError as error:
+            raise PeerLost(str(error)) from error
 
     def _look(self) -> None:
         """Raise ``Unmet`` if nobody can go on.
