@@ -43,7 +43,7 @@ def run_cell(source):
 
 def test_each_notebook_has_two_to_four_exercises():
     counts = Counter(name.split("-")[0] for name in IDS)
-    assert set(counts) == {path.stem.split("-")[0] for path in notebooks.lessons()}
+    assert set(counts) == {each.number for each in notebooks.lessons()}
     assert set(counts.values()) <= {2, 3, 4}
 
 

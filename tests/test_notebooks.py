@@ -89,6 +89,17 @@ def test_every_exercise_has_its_notebook():
     assert {name.split("-")[0].rstrip("bc") for name in exercises.ids()} <= {number.rstrip("bc") for number in numbers}
 
 
+def test_a_title_cell_that_does_not_say_enough_is_named(tmp_path):
+    first = "# 99 · Title\n\n*10 minutes · core · you need: nothing*\n\nWhy\nso?"
+    assert notebooks.lesson(stored(tmp_path, new_notebook(cells=[text(first)]))).question == "Why so?"
+    for wrong, why in (
+        (f"{first} Read on.", "does not end in the question"),
+        ("# 99 · Title\n\nWhy?", r"has no line \*10 minutes"),
+    ):
+        with pytest.raises(ValueError, match=rf"99-some\.ipynb: its first cell {why}"):
+            notebooks.lesson(stored(tmp_path, new_notebook(cells=[text(wrong)])))
+
+
 # What is wrong with a notebook is said
 
 

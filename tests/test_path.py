@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tpviz
-from tools import notebooks, readme
+from tools import notebooks
 from tpviz import exercises
 from tpviz.exercises import lessons, record
 
@@ -171,7 +171,7 @@ def test_a_record_comes_back(noted, tmp_path, monkeypatch):
 
 
 def test_every_notebook_but_the_index_is_a_lesson():
-    assert sorted(lesson.path for lesson in LESSONS) == notebooks.lessons()
+    assert notebooks.lessons() == LESSONS
     assert notebooks.INDEX.is_file()
     assert lessons.lesson(notebooks.INDEX) is None
 
@@ -183,8 +183,9 @@ def test_the_index_sorts_first():
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.number)
 def test_what_a_lesson_says_of_itself(lesson):
     nb = notebooks.read(lesson.path)
-    assert lesson.heading == readme.title(nb)
-    assert lesson.question == readme.question(nb)
+    first = nb.cells[0].source
+    assert first.startswith(f"# {lesson.heading}\n\n*{lesson.minutes} minutes · {lesson.kind}")
+    assert lesson.question.split() == first.rpartition("\n\n")[2].split()
     assert lesson.path.name.startswith(f"{lesson.number}-")
     asked = {notebooks.tagged(cell, "exercise:"): cell.id for cell in nb.cells if notebooks.tagged(cell, "exercise:")}
     assert lesson.exercises == asked

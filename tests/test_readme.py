@@ -5,7 +5,6 @@ import re
 import shlex
 
 import pytest
-from nbformat.v4 import new_markdown_cell, new_notebook
 
 import study
 from tools import notebooks, places, readme
@@ -55,15 +54,6 @@ def test_commands_of_the_tools():
         assert importlib.util.find_spec(module) is not None, module
         if module == "tools.notebooks":
             assert arguments[0] in [*notebooks.COMMANDS, "check"]
-
-
-def test_the_question_of_a_notebook():
-    first = "# Row parallel\n\n10 minutes\n\nEach rank has something as large as Y, and neither\nis Y. What are they?"
-    nb = new_notebook(cells=[new_markdown_cell(first)])
-    assert readme.question(nb) == "Each rank has something as large as Y, and neither is Y. What are they?"
-    nb.cells[0].source += " Read on."
-    with pytest.raises(ValueError, match="Row parallel: its first cell does not end in the question"):
-        readme.question(nb)
 
 
 def test_a_part_that_is_missing_is_named():

@@ -9,7 +9,7 @@ from tools import notebooks, teacher
 from tpviz import exercises
 
 TEXT = teacher.PAGE.read_text(encoding="utf-8")
-NOTEBOOKS = {each.number: notebooks.read(each.path) for each in teacher.entries()}
+NOTEBOOKS = {each.number: notebooks.read(each.path) for each in notebooks.lessons()}
 PLANS = dict(re.findall(r"^## ([^\n]*\(\d+ minutes\))\n(.*?)(?=^## )", TEXT, re.DOTALL | re.MULTILINE))
 NOTEBOOKS_OF = {
     "Lecture 1": ["00", "01", "02"],

@@ -36,6 +36,8 @@ import nbformat
 from nbformat import NotebookNode
 
 from tools import claims, places
+from tpviz.exercises import lessons as tpviz_lessons
+from tpviz.exercises.lessons import Lesson
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -91,9 +93,19 @@ class Refused(Exception):
     """What was asked for cannot be done; the message says what to do instead."""
 
 
-def lessons() -> list[Path]:
-    """The notebooks that teach: all but the index."""
-    return sorted(path for path in NOTEBOOKS.glob("*.ipynb") if path != INDEX)
+def lesson(path: Path) -> Lesson:
+    """What a notebook says of itself in its first cell."""
+    found = tpviz_lessons.lesson(path)
+    if found is None:
+        raise ValueError(f"{path.name}: its first cell has no line *10 minutes · core · you need: ...*")
+    if not found.question.endswith("?"):
+        raise ValueError(f"{path.name}: its first cell does not end in the question that the notebook answers")
+    return found
+
+
+def lessons() -> list[Lesson]:
+    """The notebooks that teach, all but the index, in the order of reading."""
+    return tpviz_lessons.in_order(lesson(path) for path in NOTEBOOKS.glob("*.ipynb") if path != INDEX)
 
 
 # The normal form

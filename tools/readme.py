@@ -9,8 +9,6 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any
 
-from nbformat import NotebookNode
-
 from tools import notebooks
 from tools.places import ROOT, binder, colab, repository
 
@@ -45,27 +43,13 @@ def picture() -> "Drawing":
     return drawing
 
 
-def title(nb: NotebookNode) -> str:
-    """The heading of a notebook."""
-    return str(nb.cells[0].source).partition("\n")[0].lstrip("# ").strip()
-
-
-def question(nb: NotebookNode) -> str:
-    """The question that a notebook begins with: the last paragraph of its first cell."""
-    paragraph = " ".join(str(nb.cells[0].source).split("\n\n")[-1].split())
-    if not paragraph.endswith("?"):
-        raise ValueError(f"{title(nb)}: its first cell does not end in the question that the notebook answers")
-    return paragraph
-
-
 def table() -> str:
     """The notebooks, what each answers, and where it runs without an installation."""
     rows = ["| Notebook | What it answers | |", "|---|---|---|"]
-    for path in notebooks.lessons():
-        nb = notebooks.read(path)
-        link = path.relative_to(ROOT).as_posix()
-        places = f"[Binder]({binder(path)}) [Colab]({colab(path)})"
-        rows.append(f"| [{title(nb)}]({link}) | {question(nb)} | {places} |")
+    for each in notebooks.lessons():
+        link = each.path.relative_to(ROOT).as_posix()
+        places = f"[Binder]({binder(each.path)}) [Colab]({colab(each.path)})"
+        rows.append(f"| [{each.heading}]({link}) | {each.question} | {places} |")
     return "\n".join(rows)
 
 

@@ -19,7 +19,6 @@ from nbformat import NotebookNode
 from sphinx.application import Sphinx
 
 from tools import notebooks, places, typeset
-from tpviz.exercises import lessons
 from tpviz.exercises.lessons import Lesson
 from tpviz.i18n import _
 
@@ -32,19 +31,6 @@ STATIC = Path(__file__).parent / "site_static"
 
 _WORDS_OF_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _LINK = re.compile(r"\]\(([^)\s#:]+)")
-
-
-def all_entries() -> list[Lesson]:
-    """The lessons in the order of reading; all say in their title cells what they are."""
-    return lessons.in_order(map(entry, notebooks.lessons()))
-
-
-def entry(path: Path) -> Lesson:
-    """What a notebook's title cell says."""
-    found = lessons.lesson(path)
-    if found is None:
-        raise ValueError(f"{path.name}: its first cell has no line *10 minutes · core · you need: ...*")
-    return found
 
 
 # What Sphinx reads
@@ -139,7 +125,7 @@ def _toctree(caption: str, names: Sequence[str]) -> str:
 def lay_out(source: Path) -> None:
     """Write what Sphinx reads."""
     shutil.rmtree(source, ignore_errors=True)
-    everything = all_entries()
+    everything = notebooks.lessons()
     for each in everything:
         notebooks.write(source / "notebooks" / each.path.name, staged(each.path))
     shutil.copytree(DOCS, source / "docs")

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from tools import notebooks, readme, typeset
+from tools import notebooks, typeset
+from tpviz.exercises.lessons import Lesson
 
 HERE = Path(__file__).resolve().parent
 SLIDES = notebooks.ROOT / "build" / "slides"
@@ -207,7 +208,7 @@ def deck(nb: NotebookNode) -> str:
             groups[-1] += written
         else:
             groups.append(written)
-    title = readme.title(nb)
+    title = str(nb.cells[0].source).partition("\n")[0].lstrip("# ")
     stacks = "\n".join(f"<section>{group}</section>" for group in groups)
     body = f'<div class="reveal"><div class="slides">{stacks}</div><footer>{html.escape(title)}</footer></div>'
     reveal = [(REVEAL / part).read_text(encoding="utf-8") for part in ("dist/reveal.js", "plugin/notes/notes.js")]
@@ -216,13 +217,12 @@ def deck(nb: NotebookNode) -> str:
     return page(title, body, style=style, scripts=[*reveal, (HERE / "slides.js").read_text(encoding="utf-8")])
 
 
-def index(paths: Sequence[Path]) -> str:
+def index(lessons: Sequence[Lesson]) -> str:
     """The page that leads to all decks."""
     rows = []
-    for path in paths:
-        nb = notebooks.read(path)
-        question = typeset.markdown(readme.question(nb))
-        rows.append(f'<li><a href="{path.stem}.html">{html.escape(readme.title(nb))}</a>{question}</li>')
+    for each in lessons:
+        question = typeset.markdown(each.question)
+        rows.append(f'<li><a href="{each.path.stem}.html">{html.escape(each.heading)}</a>{question}</li>')
     style = (HERE / "slides.css").read_text(encoding="utf-8")
     keys = (
         "<p>PageDown or a presenter's remote goes on, PageUp back; S opens the speaker's notes, Esc shows all slides, "
@@ -250,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("notebooks", nargs="*", type=Path)
     options = parser.parse_args(arguments)
     everything = notebooks.lessons()
-    for path in build(options.notebooks or everything):
+    for path in build(options.notebooks or [each.path for each in everything]):
         print(path)
     (SLIDES / "index.html").write_text(index(everything), encoding="utf-8", newline="\n")
     print(SLIDES / "index.html")

@@ -13,7 +13,6 @@ from nbformat import NotebookNode
 
 from tools import notebooks, places, readme
 from tpviz import exercises
-from tpviz.exercises import lessons
 from tpviz.exercises.judging import misconception_answer
 from tpviz.exercises.lessons import Lesson
 from tpviz.exercises.pattern import Exercise, ValueExercise
@@ -22,11 +21,6 @@ PAGE = notebooks.ROOT / "docs" / "teacher.md"
 
 _LINK = re.compile(r"\]\((?=[\w.-]+\.ipynb)")
 _HEADING = re.compile(r"\A#+ [^\n]*\n+")
-
-
-def entries() -> list[Lesson]:
-    """All notebooks in the order of reading."""
-    return lessons.lessons(notebooks.NOTEBOOKS)
 
 
 def link(each: Lesson, text: str | None = None) -> str:
@@ -150,7 +144,7 @@ def times(found: list[Lesson]) -> str:
 
 def parts() -> dict[str, str]:
     """The generated parts of the page, by name."""
-    found = entries()
+    found = notebooks.lessons()
     core = [each for each in found if each.kind == "core"]
     return {
         "binder": f"[The first notebook on Binder]({places.binder(core[0].path)}).",

@@ -15,7 +15,8 @@ from tools import browser, notebooks, slides
 
 pytestmark = pytest.mark.browser
 
-NOTEBOOKS = notebooks.lessons()
+LESSONS = notebooks.lessons()
+NOTEBOOKS = [each.path for each in LESSONS]
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 SCREENS = browser.SCREENS / "slides"
 LARGEST_BYTES = 3_000_000
@@ -228,7 +229,7 @@ def test_the_speaker_reads_hints_and_solution(chromium, decks):
 
 def test_the_index_leads_to_every_deck(chromium, tmp_path):
     file = tmp_path / "index.html"
-    file.write_text(slides.index(NOTEBOOKS), encoding="utf-8")
+    file.write_text(slides.index(LESSONS), encoding="utf-8")
     page = chromium.new_page()
     page.goto(file.as_uri())
     links = page.locator("a").evaluate_all("links => links.map(link => link.getAttribute('href'))")

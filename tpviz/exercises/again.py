@@ -2,17 +2,16 @@
 
 import html
 import sys
-from collections.abc import Container
 from dataclasses import dataclass
 
-from tpviz.exercises.feedback import INK, card
+from tpviz.exercises.feedback import INK, Shown, card
 from tpviz.i18n import _
 
 _CODE = f"margin:6px 0 0;background:#eef1f4;color:{INK};padding:6px 10px"
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+@dataclass(frozen=True, slots=True, repr=False)
+class Again(Shown):
     """The stub of an exercise, and the word that it counts as not answered."""
 
     exercise: str
@@ -31,17 +30,14 @@ class Again:
         return _("{exercise} counts as not attempted, and this cell asks it again.").format(exercise=self.exercise)
 
     @property
+    def text(self) -> str:
+        """The word, and the stub."""
+        return f"○ {self.sentence}\n\n{self.stub}"
+
+    @property
     def html(self) -> str:
         """The card, with the stub folded."""
         code = f'<pre style="{_CODE}">{html.escape(self.stub)}</pre>'
         title = html.escape(_("If the cell did not change, put this into it"))
         fold = f'<details><summary style="cursor:pointer">{title}</summary>{code}</details>'
         return card("unattempted", f"<b>○</b> {html.escape(self.sentence)}{fold}")
-
-    def __repr__(self) -> str:
-        return f"○ {self.sentence}\n\n{self.stub}"
-
-    def _repr_mimebundle_(
-        self, include: Container[str] | None = None, exclude: Container[str] | None = None
-    ) -> dict[str, str]:
-        return {"text/html": self.html, "text/plain": repr(self)}

@@ -2,6 +2,7 @@
 
 import html
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
@@ -33,25 +34,50 @@ def card(status: Status, content: str) -> str:
     return f'<div style="{style}">{content}</div>'
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Shown(ABC):
+    """What the last line of a cell shows: HTML where the page can show it, else plain text."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """What it says, as plain text."""
+
+    @property
+    @abstractmethod
+    def html(self) -> str:
+        """The same as HTML."""
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(
+        self, include: Container[str] | None = None, exclude: Container[str] | None = None
+    ) -> dict[str, str]:
+        return {"text/html": self.html, "text/plain": self.text}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Notice(Shown):
     """One sentence on a card."""
 
     sentence: str
     is_good: bool = False
 
-    def __repr__(self) -> str:
+    @property
+    def text(self) -> str:
+        """The sentence."""
         return self.sentence
 
-    def _repr_mimebundle_(
-        self, include: Container[str] | None = None, exclude: Container[str] | None = None
-    ) -> dict[str, str]:
-        status: Status = "right" if self.is_good else "unattempted"
-        return {"text/html": card(status, _markup(self.sentence)), "text/plain": self.sentence}
+    @property
+    def html(self) -> str:
+        """The card."""
+        return card("right" if self.is_good else "unattempted", _markup(self.sentence))
 
 
-@dataclass(frozen=True, slots=True)
-class Feedback:
+@dataclass(frozen=True, slots=True, repr=False)
+class Feedback(Shown):
     """The answer to one attempt, as the last line of a cell shows it."""
 
     exercise: str
@@ -90,11 +116,3 @@ class Feedback:
             for title, hint in self._folds()
         ]
         return card(self.status, "".join(parts))
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_mimebundle_(
-        self, include: Container[str] | None = None, exclude: Container[str] | None = None
-    ) -> dict[str, str]:
-        return {"text/html": self.html, "text/plain": self.text}

@@ -6,8 +6,8 @@ from typing import Any
 
 import tpviz
 from tpviz.exercises.inputs import X4, W, example, integers, product
-from tpviz.exercises.nb06_two_layers import Kinds, TrafficExercise
 from tpviz.exercises.pattern import Case, Misconception, Remark, ValueExercise
+from tpviz.exercises.traffic import Kinds, TrafficExercise
 from tpviz.i18n import N_
 from tpviz.trace import Trace
 

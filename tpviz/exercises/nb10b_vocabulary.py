@@ -9,8 +9,8 @@ import torch
 import tpviz
 from tpviz.exercises import values
 from tpviz.exercises.inputs import integers
-from tpviz.exercises.nb06_two_layers import TrafficExercise
 from tpviz.exercises.pattern import Case, Misconception, ValueExercise
+from tpviz.exercises.traffic import TrafficExercise
 from tpviz.i18n import N_, _
 from tpviz.sharding import shard
 from tpviz.trace import Trace

@@ -13,8 +13,8 @@ import tpviz
 from tpviz.chunking import chunk
 from tpviz.exercises import values
 from tpviz.exercises.inputs import W2, X4, W, dY4, integers
-from tpviz.exercises.nb06_two_layers import TrafficExercise, wire_bytes
 from tpviz.exercises.pattern import Case, Difference, Misconception, ProgramExercise, ValueExercise
+from tpviz.exercises.traffic import TrafficExercise, wire_bytes
 from tpviz.i18n import N_, _
 
 

@@ -4,8 +4,8 @@
 import tpviz
 from tpviz import widgets
 from tpviz.exercises.inputs import integers
-from tpviz.exercises.nb06_two_layers import TrafficExercise, wire_bytes
 from tpviz.exercises.pattern import Case, Misconception, ValueExercise
+from tpviz.exercises.traffic import TrafficExercise, wire_bytes
 from tpviz.i18n import N_, _
 
 

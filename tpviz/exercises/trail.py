@@ -3,13 +3,13 @@
 import html
 import os
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import quote
 
 from tpviz.exercises import record
-from tpviz.exercises.feedback import INK
+from tpviz.exercises.feedback import INK, Shown
 from tpviz.exercises.lessons import Lesson
 from tpviz.i18n import _
 
@@ -24,8 +24,8 @@ _SIGNS = ("○", "◐", "✓")
 _COLOURS = (_MUTED, _BLUE, _GREEN)
 
 
-@dataclass(frozen=True)
-class Trail:
+@dataclass(frozen=True, repr=False)
+class Trail(Shown):
     """The lessons, and the day of each right answer by exercise; the last line of a cell shows it."""
 
     lessons: tuple[Lesson, ...]
@@ -142,14 +142,6 @@ class Trail:
             f'<p style="margin:10px 0 0"><a download="{record.DOWNLOAD}" href="{address}" style="color:#0b4f7d">'
             f"{link}</a> ({record.DOWNLOAD})</p>"
         )
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_mimebundle_(
-        self, include: Container[str] | None = None, exclude: Container[str] | None = None
-    ) -> dict[str, str]:
-        return {"text/html": self.html, "text/plain": self.text}
 
 
 def _address(lesson: Lesson) -> str:
