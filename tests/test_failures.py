@@ -5,6 +5,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -96,6 +97,47 @@ def test_a_program_that_calls_itself_without_end():
     text, error = fails(program)
     assert text.startswith("rank 0: RecursionError")
     assert len(error.__cause__.__notes__[0].splitlines()) <= 22
+
+
+def held_up(stopped, held):
+    """Stop some of the ranks' processes now and then, as a busy machine does, for longer than a look takes."""
+    chance = random.Random(0)
+    while not stopped.wait(chance.uniform(0, 0.05)):
+        ranks = rank_processes()
+        some = chance.sample(ranks, chance.randint(0, len(ranks)))
+        for suspend in (True, False):
+            for process in some:
+                with contextlib.suppress(psutil.Error):
+                    process.suspend() if suspend else process.resume()
+            time.sleep(chance.uniform(0.1, 0.6) if suspend else 0)
+        held.extend(some)
+
+
+def errands(comm):
+    """Collectives, a group's too, and what two ranks send each other; some ranks are done before others."""
+    x = X + comm.rank
+    after, before = (comm.rank + 1) % comm.world_size, (comm.rank - 1) % comm.world_size
+    found = [comm.sendrecv(x, after, before), comm.all_reduce(x), comm.split(comm.rank % 2).all_gather(x)]
+    if comm.rank == 0:
+        comm.send(x, 1)
+    return [*found, comm.recv(0)] if comm.rank == 1 else found
+
+
+def test_ranks_that_a_busy_machine_holds_up(round_):
+    expected = tpviz.run(errands, ranks=4)
+    stopped, held = threading.Event(), []
+    thread = threading.Thread(target=held_up, args=(stopped, held))
+    thread.start()
+    try:
+        for _time in range(4):
+            run = tpviz.run(errands, ranks=4, backend="gloo")
+            assert list(run.trace) == list(expected.trace)
+            for mine, its in zip(run.outputs, expected.outputs, strict=True):
+                assert all(map(torch.equal, mine, its))
+    finally:
+        stopped.set()
+        thread.join()
+    assert held
 
 
 def test_a_rank_raises_while_another_computes(round_):

@@ -23,7 +23,7 @@ from tpviz import diagnosis
 from tpviz.communicator import Call, Communicator
 from tpviz.i18n import _
 from tpviz.moving import result
-from tpviz.standing import Board, PeerLost, Store, Unmet
+from tpviz.standing import Board, Needs, PeerLost, Point, Store, Unmet
 from tpviz.transfers import exchange, started, transfer
 from tpviz.waiting import Awaited, Waiter
 from tpviz.wire import Facts, Message, Slots, as_bytes, call_of, facts_of, fits
@@ -97,7 +97,6 @@ class Seat:
         self.waiter = Waiter()
         self.record: list[Entry] = []
         self.communicators = 0
-        self.meetings: defaultdict[tuple[int, ...], int] = defaultdict(int)
         self.twins: defaultdict[tuple[int, ...], int] = defaultdict(int)
         self._ident: int | None = get_ident()
 
@@ -147,11 +146,11 @@ class DistributedCommunicator(Communicator):
         if mine.source_peer is not None or (mine.peer is not None and mine.kind != "broadcast"):
             return self._send_and_receive(mine, facts)
         x, begun = mine.tensor, None
-        meeting = self._begin_meeting(mine, facts)
+        meeting, number = self._begin_meeting(mine, facts)
         if x is not None and not fits(x):
             # Its result is used only if the ranks turn out to mean the same: the slots travel beside the numbers.
             begun = exchange(self._joint.group, mine, self.world_size, self.rank)
-        shapes, inside = self._meet(mine, facts, meeting)
+        shapes, inside = self._meet(mine, facts, meeting, number)
         if begun is not None:
             works, result_of = begun
             self._wait_for_data(*works)
@@ -165,18 +164,18 @@ class DistributedCommunicator(Communicator):
             return result(mine, [slots.tensor(rank, shape, x.dtype) for rank, shape in enumerate(shapes)], self.rank)
         return transfer(self._joint.group, mine, shapes, self.rank, self._wait_for_data)
 
-    def _begin_meeting(self, mine: Call, facts: Facts) -> Work:
-        """Begin to exchange slots."""
+    def _begin_meeting(self, mine: Call, facts: Facts) -> tuple[Work, int]:
+        """Begin to exchange slots; return which of the group's meetings it is, too."""
         joint = self._joint
         joint.slots.write(Message(self._twin, facts, fits(mine.tensor)), mine.tensor)
-        self._seat.meetings[self.ranks] += 1
         # dist.all_gather would check what is right by construction.
-        return joint.group.allgather([joint.parts], [joint.slots.own])
+        work = joint.group.allgather([joint.parts], [joint.slots.own])
+        return work, self._seat.board.come_to(("meeting", self.ranks))
 
-    def _meet(self, mine: Call, facts: Facts, meeting: Work) -> tuple[list[Any], bool]:
+    def _meet(self, mine: Call, facts: Facts, meeting: Work, number: int) -> tuple[list[Any], bool]:
         """Wait for all slots, check that the ranks mean the same; return their shapes, and whether slots hold all."""
         slots = self._joint.slots
-        self._seat.board.wait([meeting], lambda: self._waits(mine))
+        self._seat.board.wait([meeting], lambda: self._waits(mine, number))
         if slots.agree():
             return [facts.shape] * self.world_size, fits(mine.tensor)
         messages = [slots.read(rank) for rank in range(self.world_size)]
@@ -195,10 +194,10 @@ class DistributedCommunicator(Communicator):
             waits = {rank: diagnosis.waiting(call, self.ranks) for rank, call in zip(self.ranks, calls, strict=True)}
             raise Unmet(diagnosis.stuck(waits, False, False))
 
-    def _waits(self, mine: Call) -> dict[str, object]:
-        """Return what to post of a rank that waits in a collective."""
-        words = diagnosis.waiting(mine, self.ranks)
-        return {"words": words, "meeting": (self.ranks, self._seat.meetings[self.ranks]), "members": self.ranks}
+    def _waits(self, mine: Call, number: int) -> dict[str, object]:
+        """Return what to post of a rank that waits in a collective: it needs all to come to this meeting."""
+        needs = tuple((rank, ("meeting", self.ranks), number) for rank in self.ranks)
+        return {"words": diagnosis.waiting(mine, self.ranks), "needs": (needs,)}
 
     def _wait_for_data(self, *works: Work) -> None:
         """Wait for works that the ranks have agreed on: only a process that is gone can keep them from ending."""
@@ -228,6 +227,7 @@ class DistributedCommunicator(Communicator):
         sending: list[Awaited] = []
         receiving: list[Awaited] = []
         where = self._waits_for_peers(mine, sending, receiving)
+        me = self.rank
         inside = fits(x)
         if mine.peer is not None:
             joint.slots.write(Message(self._twin, facts, inside), x)
@@ -235,6 +235,7 @@ class DistributedCommunicator(Communicator):
             sending.append(self._awaited(dist.isend(own, group=group, group_dst=mine.peer, tag=_HEADER)))
             answer = dist.irecv(acknowledged, group=group, group_src=mine.peer, tag=_ACKNOWLEDGEMENT)
             sending.append(self._awaited(answer))
+            board.come_to(self._point("sent", me, mine.peer))
         message = None
         if mine.source_peer is not None:
             receiving.append(self._awaited(dist.irecv(came, group=group, group_src=mine.source_peer, tag=_HEADER)))
@@ -243,6 +244,7 @@ class DistributedCommunicator(Communicator):
             self._check_twins([message], [mine])
             yes = torch.zeros(1, dtype=torch.uint8)
             answer = dist.isend(yes, group=group, group_dst=mine.source_peer, tag=_ACKNOWLEDGEMENT)
+            board.come_to(self._point("taken", mine.source_peer, me))
             board.wait([self._awaited(answer)], where)
         board.wait(sending, where)
         return self._move(mine, inside, message)
@@ -275,13 +277,22 @@ class DistributedCommunicator(Communicator):
     ) -> Callable[[], dict[str, object]]:
         """Return the function that says what to post of a rank that waits for a send's or a recv's other side."""
 
+        board, me = self._seat.board, self.rank
+
         def where() -> dict[str, object]:
-            posting: dict[str, object] = {"words": diagnosis.waiting(mine, self.ranks)}
-            posting["channel"] = (self.ranks, self._twin)
+            needs: list[Needs] = []
             if mine.peer is not None and not (sending and all(work.is_completed() for work in sending)):
-                posting["sends_to"] = self.ranks[mine.peer]
-            if mine.source_peer is not None and not all(work.is_completed() for work in receiving):
-                posting["receives_from"] = self.ranks[mine.source_peer]
-            return posting
+                times = board.times(self._point("sent", me, mine.peer))
+                needs.append(((self.ranks[mine.peer], self._point("taken", me, mine.peer), times),))
+            source = mine.source_peer
+            if source is not None and not all(work.is_completed() for work in receiving):
+                times = board.times(self._point("taken", source, me)) + 1
+                needs.append(((self.ranks[source], self._point("sent", source, me), times),))
+            # Else only this process's own thread has to hand over what is done.
+            return {"words": diagnosis.waiting(mine, self.ranks), "needs": tuple(needs) or ((),), "is_direct": True}
 
         return where
+
+    def _point(self, what: str, source: int, destination: int) -> Point:
+        """Return what counts the messages between two of this communicator's ranks."""
+        return what, self.ranks, self._twin, source, destination

@@ -1,16 +1,18 @@
 """Where each rank stands, posted in a store that all ranks see: who waits long enough finds out that nobody can go on.
 
 A collective among processes ends when the last rank comes, and says nothing of one that never will. So a rank that has
-waited for a moment posts for whom it waits, a rank whose program is over posts that, and each that still waits looks at
-all postings. Where everyone waits for someone who waits elsewhere or has ended, nobody will ever go on. No time-out
-decides: a rank that computes for an hour has posted nothing, and is waited for.
+waited for a moment posts whom it needs where, a rank whose program is over posts that, and each that still waits looks
+at all postings. Where everyone needs someone who waits elsewhere, or has ended without having come there, nobody will
+ever go on. No time-out decides: a rank that computes for an hour has posted nothing, and is waited for. So is what was
+sent, however late a busy machine hands it over.
 """
 
 from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
@@ -59,21 +61,26 @@ class Work(Protocol):
         """Return whether it is over."""
 
 
+Point = Hashable
+"""A point that a rank's program passes again and again, such as the collectives of a group."""
+
+Needs = tuple[tuple[int, Point, int], ...]
+"""Which ranks have to have come to which points, and how often, so that a rank that waits can go on."""
+
+
 class Standing(NamedTuple):
     """Where a rank stands. ``number`` counts its postings, so that two looks can tell whether it has moved."""
 
     number: int
     state: str
     """"running", "waiting", "ended" or "raised"."""
-    words: str = ""
-    meeting: tuple[object, ...] | None = None
-    """The collective that it waits in: the communicator, and which of its collectives."""
-    members: tuple[int, ...] = ()
-    """The ranks that take part in it."""
-    channel: tuple[object, ...] | None = None
-    """The communicator of a send or a recv."""
-    sends_to: int | None = None
-    receives_from: int | None = None
+    words: str
+    passed: Mapping[Point, int]
+    """How often it has come to which points. Who is there has sent what the others need from it there."""
+    needs: tuple[Needs, ...] = ()
+    """What it waits for: it goes on, or a step further, as soon as one of these is met."""
+    is_direct: bool = False
+    """Whether it waits for a send or a recv."""
 
 
 class Unmet(BaseException):
@@ -92,11 +99,21 @@ class Board:
         self._keys = [f"tpviz/{run}/{number}" for number in range(world_size)]
         self._rank = rank
         self._number = 0
+        self._passed: Counter[Point] = Counter()
+
+    def come_to(self, point: Point) -> int:
+        """Note that this rank has come to a point; return how often it has by now."""
+        self._passed[point] += 1
+        return self._passed[point]
+
+    def times(self, point: Point) -> int:
+        """Return how often this rank has come to a point."""
+        return self._passed[point]
 
     def post(self, state: str, words: str = "", **details: object) -> None:
         """Post where this rank stands."""
         self._number += 1
-        standing = Standing(self._number, state, words, **details)  # type: ignore[arg-type]
+        standing = Standing(self._number, state, words, dict(self._passed), **details)  # type: ignore[arg-type]
         write(self._store, self._keys[self._rank], pickle.dumps(tuple(standing)))
 
     def wait(self, works: Sequence[Work], where: Callable[[], dict[str, object]]) -> None:
@@ -132,8 +149,7 @@ class Board:
         """Raise ``Unmet`` if nobody can go on.
 
         No rank goes on before it has overwritten its posting. So where two looks see the same, each rank stood as
-        posted in between, or has just been let go by ranks that all were where it waited; those would have posted
-        that they run. Either way, whom nobody's posting lets go stays.
+        posted in between, or has just been let go by ranks that had come to where it needs them; those say so.
         """
         first = self._all()
         if first is None or not _nobody_can_go_on(first):
@@ -155,23 +171,16 @@ class Board:
 def _words(standings: Sequence[Standing]) -> str:
     stands = {rank: standing.words for rank, standing in enumerate(standings)}
     ended = any(standing.state in ("ended", "raised") for standing in standings)
-    return diagnosis.stuck(stands, ended, any(standing.channel is not None for standing in standings))
+    return diagnosis.stuck(stands, ended, any(standing.is_direct for standing in standings))
 
 
 def _nobody_can_go_on(standings: Sequence[Standing]) -> bool:
-    return all(standing.state != "running" for standing in standings) and not any(
-        _is_let_go(rank, standing, standings) for rank, standing in enumerate(standings)
+    return all(
+        standing.state != "running" and not any(_are_met(needs, standings) for needs in standing.needs)
+        for standing in standings
     )
 
 
-def _is_let_go(rank: int, standing: Standing, standings: Sequence[Standing]) -> bool:
-    """Return whether all for whom a rank waits are where it waits for them."""
-    if standing.state != "waiting":
-        return False
-    if standing.meeting is not None:
-        return all(standings[member].meeting == standing.meeting for member in standing.members)
-    receiver = None if standing.sends_to is None else standings[standing.sends_to]
-    sender = None if standing.receives_from is None else standings[standing.receives_from]
-    taken = receiver is not None and receiver.channel == standing.channel and receiver.receives_from == rank
-    given = sender is not None and sender.channel == standing.channel and sender.sends_to == rank
-    return taken or given
+def _are_met(needs: Needs, standings: Sequence[Standing]) -> bool:
+    """Return whether all have come to where they are needed, though they may be far beyond, or have ended, by now."""
+    return all(standings[rank].passed.get(point, 0) >= times for rank, point, times in needs)
