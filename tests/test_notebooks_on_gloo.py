@@ -1,15 +1,13 @@
-"""Every rank program of the notebooks on real ranks too: each run is made on processes as well, and compared."""
+"""Every notebook with its solutions typed in; its rank programs run on real ranks too, and what comes is compared."""
 
-from pathlib import Path
-
-import nbformat
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-# 09 runs on gloo by itself, and shows a program that differs there on purpose.
-NOTEBOOKS = sorted(
-    path for path in Path(__file__).parents[1].glob("notebooks/*.ipynb") if not path.stem.startswith("09")
-)
+from tools import notebooks
+
+NOTEBOOKS = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
+ON_ITS_OWN = "09"
+"""It runs on gloo by itself, and shows a program that differs there on purpose."""
 
 # In the kernel, before the first cell: every simulated run that a cell, a widget or a check makes is made on gloo's
 # processes too. A failure must have the same words; what runs inside of a rank's program stays there.
@@ -64,6 +62,8 @@ def _both(program, ranks=None, backend="simulated", args=()):
         if not same:  # told at the end, since a check takes any error for the learner's
             different.append(f"simulated: {one}\\ngloo: {other}")
         compared += 1
+        if not isinstance(one, str):
+            return one
     return _run(program, ranks=ranks, backend=backend, args=args)
 
 _run = running.run
@@ -91,33 +91,41 @@ class Kernel:
         self.manager, self.client = start_new_kernel(kernel_name="python3", cwd=str(NOTEBOOKS[0].parent))
 
     def run(self, source):
-        said = []
+        """Run a cell; return what it prints, what its last line shows, and its error."""
+        said, shown = [], []
 
         def hear(message):
             if message["header"]["msg_type"] == "stream":
                 said.append(message["content"]["text"])
+            elif message["header"]["msg_type"] == "execute_result":
+                shown.append(message["content"]["data"]["text/plain"])
 
         reply = self.client.execute_interactive(source, output_hook=hear, timeout=SECONDS, stop_on_error=False)
         content = reply["content"]
-        return "".join(said), "".join(content["traceback"]) if content["status"] == "error" else ""
+        error = "".join(content["traceback"]) if content["status"] == "error" else ""
+        return "".join(said), "".join(shown), error
 
 
 @pytest.fixture(scope="module")
 def kernel():
     one = Kernel()
-    assert one.run(BOTH + "_kept = set(globals())") == ("", "")
+    assert one.run(BOTH + "_kept = set(globals())") == ("", "", "")
     yield one
     one.client.stop_channels()
     one.manager.shutdown_kernel()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_rank_programs_on_gloo(path, kernel):
-    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+def test_the_solutions_and_the_rank_programs_on_gloo(path, kernel):
+    nb = notebooks.filled(notebooks.read(path), solved=True)
+    cells = [cell for cell in nb.cells if cell.cell_type == "code"]
     kernel.run(RESET)
     for cell in cells:
-        _said, error = kernel.run(cell.source)
-        assert bool(error) == any(output.output_type == "error" for output in cell.outputs), error
-    said, error = kernel.run(REPORT)
-    assert error == ""
-    assert int(said) >= sum("tpviz.run(" in cell.source for cell in cells)
+        _said, answer, error = kernel.run(cell.source)
+        assert bool(error) == ("raises-exception" in notebooks.tags(cell)), error
+        if notebooks.tagged(cell, "exercise:") is not None:
+            assert answer.startswith("✓"), answer
+    if not path.stem.startswith(ON_ITS_OWN):
+        said, _shown, error = kernel.run(REPORT)
+        assert error == ""
+        assert int(said) >= sum("tpviz.run(" in cell.source for cell in cells)
