@@ -52,6 +52,18 @@ def test_rows_in_two_messages_send_too_much():
     assert "96 bytes, and 48 will do" in text
 
 
+def test_what_is_not_superfluous_in_kind_is_not_called_so():
+    def twice_as_long(comm, rows, tokens):
+        words = comm.rank * len(rows) + torch.arange(len(rows))
+        found = (tokens.unsqueeze(1) == words).float() @ rows
+        return comm.all_reduce(torch.cat([found, found]))[: len(tokens)]
+
+    name, text = said_wrong("10b-look-up", twice_as_long)
+    assert name is None
+    assert "96 bytes, and 48 will do: you send all_reduce." in text
+    assert "Not needed" not in text
+
+
 def test_clamped_and_not_masked_is_seen():
     def clamped(comm, rows, tokens):
         local = tokens - comm.rank * len(rows)
