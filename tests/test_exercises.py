@@ -289,7 +289,15 @@ def test_the_same_value_in_another_form_is_right(name, answer):
         ("00-present", [128], "An answer of the form […, …] is needed."),
         ("00-present", [True, 64], "An answer of the form […, …] is needed."),
         ("00-present", {128, 64}, "An answer of the form […, …] is needed."),
-        ("00-present", [128, -3], "It is not [128, −3]."),
+        ("00-present", ["128", 32], "Numbers are needed, without quotes: […, …]."),
+        ("00-present", ["ZeRO-3"], "Numbers are needed, without quotes: […, …]."),
+        ("00-present", [127, -3], "It is not [127, −3]."),
+        ("00-present", [128, -3], "It is not [128, −3]. The first number is right."),
+        ("B-kept", (384, 1, 192, 2), "It is not [384, 1, 192, 2]. The first and third numbers are right."),
+        ("B-kept", [384, 288, 1, 96.0], "It is not [384, 288, 1, 96]. The first, second and fourth numbers are right."),
+        ("10b-verdict", [1, 1, 1, 0], "It is not [1, 1, 1, 0]. 1 of the 4 numbers is right."),
+        ("10-holders", [0, 0, 0, 1], "It is not [0, 0, 0, 1]. 3 of the 4 numbers are right."),
+        ("A-reduce-scatter", [[31], [0]], "It is not [[31], [0]]."),
         ("A-reduce-scatter", [10, 12], "An answer of the form [[…], […]] is needed."),
     ],
 )
@@ -297,6 +305,8 @@ def test_what_is_said_of_a_value(name, answer, said):
     feedback = exercises.check(name, answer)
     assert feedback.status == "wrong"
     assert feedback.sentences[0].startswith(said)
+    if not said.endswith(" "):
+        assert feedback.sentences == (said,)
 
 
 def right_merge(shards):

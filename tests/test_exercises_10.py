@@ -32,6 +32,18 @@ def parts_of(comm, W):
     return [tpviz.shard(part, 1, comm) for part in W.chunk(3, dim=1)]
 
 
+def halves(comm, W):
+    """Right on 2 ranks; on 4 it ends in the error of another mistake, a whole part for each rank."""
+    return torch.cat([part.chunk(2, dim=1)[comm.rank] for part in W.chunk(3, dim=1)], 1)
+
+
+Wq, Wk, Wv = torch.randint(-1, 2, (3, 8, 8)).double()
+
+
+def of_the_notebook(comm, W):
+    return torch.cat([tpviz.shard(part, 1, comm) for part in (Wq, Wk, Wv)], 1)
+
+
 @pytest.mark.parametrize(
     ("program", "misconception", "said"),
     [
@@ -40,7 +52,12 @@ def parts_of(comm, W):
         (lambda comm, W: W.chunk(comm.world_size)[comm.rank], "rows", "4×24, and it should be 8×12"),
         (lambda comm, W: torch.cat(parts_of(comm, W)), "below each other", "24×4"),
         (lambda comm, W: torch.stack(parts_of(comm, W)), None, "it should be 8×12"),
-        (lambda comm, W: tuple(parts_of(comm, W)), None, "a tuple of 3"),
+        (lambda comm, W: tuple(parts_of(comm, W)), "a tuple of the three", "in three pieces: a tuple of 3"),
+        (parts_of, "a list of the three", "in three pieces: a list of 3"),
+        (lambda comm, W: tuple(parts_of(comm, W)[:2]), None, "a tuple of 2"),
+        (halves, "two halves on any number of ranks", "Right on 2 ranks. On 4 each part has four pieces"),
+        (of_the_notebook, "the notebook's weights", "float64, as the notebook's Wq, Wk and Wv are, and W is float32"),
+        (lambda comm, W: of_the_notebook(comm, W)[:4], None, "has shape 4×12; it should be 8×12"),
         (
             lambda comm, W: torch.cat([part[:, comm.rank :: comm.world_size] for part in W.chunk(3, 1)], 1),
             "columns dealt out",
@@ -101,17 +118,21 @@ def test_the_same_value_in_another_form_is_right(name, answer):
         ("10-needs", 0, None, "One of these words is needed"),
         ("10-ledger", [4, 4], "one for each layer", "each sends once in all"),
         ("10-ledger", [1, 1], "MLP only", "That is the MLP"),
-        ("10-ledger", [2, 4], "Q, K and V each", "one column layer with one sum"),
+        ("10-ledger", [2, 4], "shared heads, or Q, K and V each", "Here no head is shared"),
         ("10-ledger", [4, 2], "norms too", "Norms send nothing"),
-        ("10-ledger", [2, 0], "forward only", "Backward, each rank knows"),
+        ("10-ledger", [2, 0], "forward only", "Backward, each rank has dX through its own heads"),
         ("10-ledger", [1, 2], "one at the end", "a norm of partial sums"),
-        ("10-ledger", [3, 3], None, "It is not [3, 3]."),
+        ("10-ledger", [2, 1], "one column layer only", "A norm stands between"),
+        ("10-ledger", [3, 3], "inside attention", "One each way is too many"),
+        ("10-ledger", [5, 5], None, "It is not [5, 5]."),
+        ("10-ledger", ["2", "2"], None, "Numbers are needed, without quotes: […, …]."),
         ("10-ledger", 4, None, "An answer of the form […, …] is needed."),
         ("10-holders", [0, 1, 0, 1], "dealt in turn", "it would hold K₁"),
         ("10-holders", [0, 1, 2, 3], "one each", "two heads of K only"),
         ("10-holders", (0, 0, 0, 0), "K0 everywhere", "these read K₁"),
         ("10-holders", [0, 2, 4, 6], "heads of Q", "divide by 4"),
         ("10-holders", [1, 1, 0, 0], None, "It is not [1, 1, 0, 0]."),
+        ("10-holders", ["K0", "K0", "K1", "K1"], None, "Numbers are needed, without quotes: […, …, …, …]."),
         ("10-holders", [0, 1], None, "An answer of the form […, …, …, …] is needed."),
     ],
 )

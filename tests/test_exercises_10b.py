@@ -8,6 +8,7 @@ import torch
 from answers import said_right, said_wrong
 from torch.nn import functional
 
+import tpviz
 from tpviz.exercises.nb10b_vocabulary import DISTANCES
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "10b-vocabulary-and-training.ipynb"
@@ -52,13 +53,41 @@ def test_rows_in_two_messages_send_too_much():
     assert "96 bytes, and 48 will do" in text
 
 
-def test_clamped_and_not_masked_is_seen():
+def test_what_is_not_superfluous_in_kind_is_not_called_so():
+    def twice_as_long(comm, rows, tokens):
+        words = comm.rank * len(rows) + torch.arange(len(rows))
+        found = (tokens.unsqueeze(1) == words).float() @ rows
+        return comm.all_reduce(torch.cat([found, found]))[: len(tokens)]
+
+    name, text = said_wrong("10b-look-up", twice_as_long)
+    assert name is None
+    assert "96 bytes, and 48 will do: you send all_reduce." in text
+    assert "Not needed" not in text
+
+
+@pytest.mark.parametrize("last", [lambda rows: len(rows) - 1, lambda rows: 3])
+def test_clamped_and_not_masked_is_seen(last):
     def clamped(comm, rows, tokens):
         local = tokens - comm.rank * len(rows)
-        return comm.all_reduce(rows[local.clamp(0, len(rows) - 1)])
+        return comm.all_reduce(rows[local.clamp(0, last(rows))])
 
-    _name, text = said_wrong("10b-look-up", clamped)
-    assert "it should be" in text
+    name, text = said_wrong("10b-look-up", clamped)
+    assert name == "clamped"
+    assert "row 0, column 0 is 10, and it should be 6" in text
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda comm, rows, tokens: comm.all_reduce(rows[tokens]),
+        lambda comm, rows, tokens: rows[tokens - comm.rank * len(rows)],
+        lambda comm, rows, tokens: comm.all_gather(rows)[tokens],
+    ],
+)
+def test_a_row_that_a_rank_does_not_have(program):
+    name, text = said_wrong("10b-look-up", program)
+    assert name == "outside of its rows"
+    assert "index 6 is out of bounds for dimension 0 with size 4. Tokens that are another rank's" in text
 
 
 def as_one(comm, scores, target):
@@ -74,7 +103,10 @@ def gathered(comm, scores, target):
     return functional.cross_entropy(comm.all_gather(scores), torch.tensor(target))
 
 
-@pytest.mark.parametrize("program", [as_one])
+@pytest.mark.parametrize(
+    "program",
+    [as_one, lambda comm, *given: tpviz.vocab_parallel_cross_entropy(given[0][None], torch.tensor([given[1]]), comm)],
+)
 def test_the_loss(program):
     assert said_right("10b-loss", program) == ()
 
@@ -108,6 +140,63 @@ def test_exponentials_that_overflow_are_named():
     assert "inf" in text
 
 
+def as_a_share(comm, scores, target):
+    local = target - comm.rank * len(scores)
+    largest = comm.all_reduce(scores.max(), op="max")
+    mine = (scores[local] - largest).exp() if 0 <= local < len(scores) else torch.tensor(0.0)
+    return -(comm.all_reduce(mine) / comm.all_reduce((scores - largest).exp().sum())).log()
+
+
+def not_summed(comm, scores, target):
+    local = target - comm.rank * len(scores)
+    largest = comm.all_reduce(scores.max(), op="max")
+    total = comm.all_reduce((scores - largest).exp().sum())
+    return total.log() + largest - (scores[local] if 0 <= local < len(scores) else 0.0)
+
+
+def taken_by_each(comm, scores, target):
+    local = target - comm.rank * len(scores)
+    largest = comm.all_reduce(scores.max(), op="max")
+    mine = (scores[local] if 0 <= local < len(scores) else torch.zeros(())) - largest
+    return comm.all_reduce((scores - largest).exp().sum()).log() - comm.all_reduce(mine)
+
+
+def own_largest(comm, scores, target):
+    local = target - comm.rank * len(scores)
+    shifted = scores - scores.max()
+    mine = shifted[local] if 0 <= local < len(scores) else torch.zeros(())
+    return comm.all_reduce(shifted.exp().sum()).log() - comm.all_reduce(mine)
+
+
+def list_of_one(comm, scores, target):
+    local = target - comm.rank * len(scores)
+    largest = comm.all_reduce(scores.max(), op="max")
+    mine = scores[local : local + 1] - largest if 0 <= local < len(scores) else torch.zeros(1)
+    return comm.all_reduce((scores - largest).exp().sum()).log() - comm.all_reduce(mine)
+
+
+def asked_twice(comm, scores, target):
+    comm.all_reduce(scores.max(), op="max")
+    return tpviz.vocab_parallel_cross_entropy(scores[None], torch.tensor([target]), comm)
+
+
+@pytest.mark.parametrize(
+    ("program", "misconception", "said"),
+    [
+        (as_a_share, "exp of the target's score", "target 0, it gives inf; it should be 120.4"),
+        (not_summed, "the target's rank alone, the largest put back", "rank 0 returns 4.44; it should be 0.4402"),
+        (taken_by_each, "the largest taken by each rank", "it gives 4.44; it should be 0.4402"),
+        (own_largest, "each its own largest", "it gives 1.006; it should be 0.4402"),
+        (list_of_one, "a list of one", "a tensor of shape (1,)"),
+        (asked_twice, "the largest asked for twice", "you send 16 bytes, and 12 are enough"),
+    ],
+)
+def test_what_is_said_of_other_losses(program, misconception, said):
+    name, text = said_wrong("10b-loss", program)
+    assert (name, said in text) == (misconception, True), text
+    assert "Not needed" not in text
+
+
 def test_an_index_of_all_words_says_where():
     def of_all(comm, scores, target):
         largest = comm.all_reduce(scores.max(), op="max")
@@ -124,6 +213,7 @@ def test_an_index_of_all_words_says_where():
 def test_verdicts(answer, name):
     assert said_wrong("10b-verdict", answer)[0] == name
     said_right("10b-verdict", torch.tensor([0, 1, 0, 1]))
+    said_right("10b-verdict", [False, True, False, True])
 
 
 def test_the_notebook_shows_the_distances_that_are_judged():

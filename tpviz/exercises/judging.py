@@ -133,14 +133,14 @@ def _praise(exercise: Exercise, answer: object) -> list[str]:
 
 
 def _recognise(exercise: Exercise, cases: Sequence[Case], given: Sequence[Outcome], first: int) -> Misconception | None:
-    """The misconception that gives what this answer gave: on all cases, or else on the first that is wrong."""
+    """The misconception that gives what this answer gave: on all cases, or else up to the first that is wrong."""
     best, most = None, 0
     for misconception in exercise.misconceptions:
         theirs = _try(exercise, misconception.code, cases)
         agreeing = [a.agrees(b) for a, b in zip(given, theirs, strict=True)]
         if all(agreeing):
             return misconception
-        if agreeing[first] and given[first].is_telling and sum(agreeing) > most:
+        if all(agreeing[: first + 1]) and given[first].is_telling and sum(agreeing) > most:
             best, most = misconception, sum(agreeing)
     return best
 

@@ -1,25 +1,12 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
 """The exercises of notebook 07, which layouts pass (checks). The function is shown as it stands here."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import tpviz
 from tpviz.exercises.inputs import X4, W, example, integers, product
-from tpviz.exercises.pattern import Case, Misconception, Remark, ValueExercise
+from tpviz.exercises.pattern import Case, Misconception, Remark, YesNoExercise
 from tpviz.exercises.traffic import Kinds, TrafficExercise
 from tpviz.i18n import N_
 from tpviz.trace import Trace
-
-
-@dataclass(frozen=True, kw_only=True)
-class YesNoExercise(ValueExercise):
-    """The answer is a list of 1 for yes and 0 for no."""
-
-    def evaluate(self, answer: Any, case: Case) -> object:
-        """The list; True and False are as good."""
-        plain = super().evaluate(answer, case)
-        return [int(each) if type(each) is bool else each for each in plain] if type(plain) is list else plain
 
 
 def _partial_passes() -> list[int]:

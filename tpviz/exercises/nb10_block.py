@@ -1,12 +1,16 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
 """The exercises of notebook 10, a Transformer block (checks). The program is shown as it stands here."""
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import torch
 from torch.nn import functional
 
 import tpviz
 from tpviz import widgets
 from tpviz.blocks import ParallelTransformerLayer, TransformerConfig
+from tpviz.exercises import values
 from tpviz.exercises.inputs import integers
 from tpviz.exercises.pattern import Case, Misconception, ProgramExercise, ValueExercise
 from tpviz.i18n import N_, _
@@ -98,7 +102,31 @@ def _together(comm, W):
     return parts.flatten(1)
 
 
-CUT = ProgramExercise(
+def _not_joined(kind):
+    return lambda comm, W: kind(_own(comm, part) for part in W.chunk(3, dim=1))
+
+
+def _in_halves(comm, W):
+    return torch.cat([part.chunk(2, dim=1)[comm.rank] for part in W.chunk(3, dim=1)], dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsExercise(ProgramExercise):
+    """W is float32. What comes out in float64 was made of the notebook's weights, whatever numbers these hold."""
+
+    def run(self, answer: Any, case: Case) -> tpviz.Run:
+        """The run of an answer, with zeros in place of float64's entries."""
+        run = super().run(answer, case)
+        return replace(run, outputs=[_without_entries(output) for output in run.outputs])
+
+
+def _without_entries(output: object) -> object:
+    if values.is_tensor(output) and output.dtype == torch.float64:
+        return torch.zeros(output.shape, dtype=output.dtype)
+    return output
+
+
+CUT = ColumnsExercise(
     id="10-cut",
     function=own_columns,
     inputs=_cases,
@@ -169,6 +197,33 @@ CUT = ProgramExercise(
                 "of one W, so they stand side by side: dim=1."
             ),
         ),
+        *(
+            Misconception(
+                f"a {kind.__name__} of the three",
+                _not_joined(kind),
+                N_(
+                    "These are the right columns, in three pieces: {got}. One matmul needs one matrix: put them side by"
+                    " side, by `torch.cat(…, dim=1)`."
+                ),
+            )
+            for kind in (list, tuple)
+        ),
+        Misconception(
+            "two halves on any number of ranks",
+            _in_halves,
+            N_(
+                "Right on 2 ranks. On 4 each part has four pieces, and you took two: {error}. Write `comm.world_size` "
+                "in place of 2, or let `tpviz.shard` count."
+            ),
+        ),
+        Misconception(
+            "the notebook's weights",
+            lambda comm, W: own_columns(comm, integers(8, 24).double()),
+            N_(
+                "The result is {got}, as the notebook's Wq, Wk and Wv are, and W is {expected}: the check gives your "
+                "function other weights. Take the three parts of the argument: `W.chunk(3, dim=1)`."
+            ),
+        ),
     ),
 )
 
@@ -211,15 +266,16 @@ LEDGER = ValueExercise(
             [1, 1],
             N_(
                 "That is the MLP. Attention's heads need nothing of each other, but its projection adds over all of "
-                "them, and backward every head has its say on dX: one more each way."
+                "them, and backward every head contributes to dX: one more each way."
             ),
         ),
         Misconception(
-            "Q, K and V each",
+            "shared heads, or Q, K and V each",
             [2, 4],
             N_(
-                "Forward is right. Backward, Q, K and V each contribute to the same dX, and a rank adds its own three "
-                "before anything is sent: they are one column layer with one sum."
+                "Forward is right. Backward, did you count sums for shared heads of K and V? Here no head is shared. Q,"
+                " K and V are one column layer with one sum: a rank adds its own three contributions to dX before "
+                "anything is sent."
             ),
         ),
         Misconception(
@@ -234,8 +290,24 @@ LEDGER = ValueExercise(
             "forward only",
             [2, 0],
             N_(
-                "Forward is right. Backward, each rank knows what the loss feels about X through its own heads only, "
-                "and through its own features of the MLP: two sums."
+                "Forward is right. Backward, each rank has dX through its own heads only, and through its own features "
+                "of the MLP: two sums."
+            ),
+        ),
+        Misconception(
+            "one column layer only",
+            [2, 1],
+            N_(
+                "Forward is right, and backward mirrors it: both column layers, QKV and up, have contributions to add. "
+                "A norm stands between the two, so one sum cannot do for both."
+            ),
+        ),
+        Misconception(
+            "inside attention",
+            [3, 3],
+            N_(
+                "One each way is too many. Attention sends nothing for its scores: a head computes them from its own "
+                "columns. So attention and MLP have one sum each."
             ),
         ),
         Misconception(
@@ -259,7 +331,7 @@ HOLDERS = ValueExercise(
     id="10-holders",
     variable="holds",
     answer=_holders,
-    ask="the head of K on rank 0, 1, 2, 3",
+    ask="on rank 0, 1, 2, 3: 0 for K₀, 1 for K₁",
     hole="[..., ..., ..., ...]",
     right=N_(
         "Q₀ to Q₃ read K₀, and they lie on ranks 0 and 1. So both hold K₀, each for two heads of Q, and their gradients"

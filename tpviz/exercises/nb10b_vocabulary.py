@@ -9,7 +9,7 @@ import torch
 import tpviz
 from tpviz.exercises import values
 from tpviz.exercises.inputs import integers
-from tpviz.exercises.pattern import Case, Misconception, ValueExercise
+from tpviz.exercises.pattern import Case, Misconception, YesNoExercise
 from tpviz.exercises.traffic import TrafficExercise
 from tpviz.i18n import N_, _
 from tpviz.sharding import shard
@@ -86,6 +86,23 @@ LOOK_UP = TrafficExercise(
             ),
         ),
         Misconception(
+            "clamped",
+            _look_up_with(lambda rows, local, mine: rows[local.clamp(0, len(rows) - 1)]),
+            N_(
+                "For another rank's token you give your first row or your last, and the sum adds it to the right one. "
+                "Tried on {case}, {place} is {got}, and it should be {expected}. `mine` says whose rows to leave out."
+            ),
+        ),
+        Misconception(
+            "outside of its rows",
+            _look_up_with(lambda rows, local, mine: rows[local]),
+            N_(
+                "You ask for a row that is not there: {error}. Tokens that are another rank's fall outside of this "
+                "rank's rows; below 0 they wrap around, without a message. `mine` says which ones they are. (And "
+                "`all_gather` joins columns, unless it is told dim=0.)"
+            ),
+        ),
+        Misconception(
             "wrapped around",
             _look_up_with(lambda rows, local, mine: rows[local % len(rows)]),
             N_(
@@ -140,7 +157,7 @@ LOOK_UP = TrafficExercise(
 
 
 def surprise(comm, scores, target):
-    """The loss of one word, from this rank's scores; target counts all words."""
+    """The loss of one word, from this rank's scores; target: its number among all."""
     local = target - comm.rank * len(scores)
     has_it = 0 <= local < len(scores)
     largest = comm.all_reduce(scores.max(), op="max")
@@ -160,9 +177,14 @@ class RoundedExercise(TrafficExercise):
 
 
 def _rounded(output: object) -> object:
-    if values.is_tensor(output) and output.dim() == 0 and output.is_floating_point():
-        output = output.item()
-    return float(f"{output:.4g}") if type(output) is float else output
+    if not (values.is_tensor(output) and output.numel() == 1 and output.is_floating_point()):
+        return _four_digits(output) if type(output) is float else output
+    number = _four_digits(output.item())
+    return torch.full(output.shape, number) if output.dim() else number
+
+
+def _four_digits(number: float) -> float:
+    return float(f"{number:.4g}")
 
 
 def _scores(scores: list[float], target: int, ranks: int) -> Case:
@@ -197,6 +219,28 @@ def _score(scores, local, largest):
     return scores[local] - largest
 
 
+def _raw(comm, scores, target):
+    local = target - comm.rank * len(scores)
+    return scores[local] if 0 <= local < len(scores) else torch.zeros(())
+
+
+def _put_back(comm, scores, chosen):
+    """The logarithm of the whole sum, less what is made of the target's score."""
+    largest = comm.all_reduce(scores.max(), op="max")
+    return _sum(comm, scores, largest).log() + largest - chosen(largest)
+
+
+def _asked_twice(comm, scores, target):
+    comm.all_reduce(scores.max(), op="max")
+    return tpviz.vocab_parallel_cross_entropy(scores[None], torch.tensor([target]), comm)
+
+
+_NOT_SUMMED = N_(
+    "The rank that has the target is right. The others took 0 for its score: tried on {case}, rank {rank} returns "
+    "{got}; it should be {expected}. Ranks that disagree about the loss train different models."
+)
+
+
 SURPRISE = RoundedExercise(
     id="10b-loss",
     function=surprise,
@@ -204,6 +248,7 @@ SURPRISE = RoundedExercise(
         _scores([1.0, 2.0, 3.0, 4.0], 3, ranks=2),
         _scores([2.0, 0.0, 1.0, 5.0, 4.0, 3.0, 1.0, 2.0], 2, ranks=4),
         _scores([120.0, 90.0, 118.0, 100.0], 2, ranks=2),
+        _scores([0.0, 120.0, 119.0, 118.0], 0, ranks=2),
     ],
     held=_own_scores,
     weigh=_payload,
@@ -235,7 +280,7 @@ SURPRISE = RoundedExercise(
             _surprise_with(_sum, lambda scores, local, largest: scores[local]),
             N_(
                 "You took `largest` from the scores in the sum, and not from the target's: the loss is off by exactly "
-                "that. Tried on {case}, {got}; it should be {expected}."
+                "that. Tried on {case}, it gives {got}; it should be {expected}."
             ),
         ),
         Misconception(
@@ -250,13 +295,46 @@ SURPRISE = RoundedExercise(
             ),
         ),
         Misconception(
+            "each its own largest",
+            _surprise_with(
+                lambda comm, scores, largest: comm.all_reduce((scores - scores.max()).exp().sum()),
+                lambda scores, local, largest: scores[local] - scores.max(),
+            ),
+            N_(
+                "Each rank took away the largest of its own scores. These are different numbers, so what is left cannot"
+                " be added: tried on {case}, it gives {got}; it should be {expected}. `largest` is everybody's."
+            ),
+        ),
+        Misconception(
+            "its own largest in the sum",
+            _surprise_with(lambda comm, scores, largest: comm.all_reduce((scores - scores.max()).exp().sum()), _score),
+            N_(
+                "In the sum each rank took away the largest of its own scores. These are different numbers, so the "
+                "ranks' sums do not add up: tried on {case}, it gives {got}; it should be {expected}. `largest` is "
+                "everybody's."
+            ),
+        ),
+        Misconception(
+            "exp of the target's score",
+            _surprise_with(
+                _sum,
+                lambda scores, local, largest: (scores[local] - largest).exp(),
+                lambda comm, chosen: comm.all_reduce(chosen).log(),
+            ),
+            N_(
+                "On most scores it is right. Where the target lies 120 below the largest, exp(−120) is 0 in float32, "
+                "and its logarithm −inf. Keep the target's score as a score, and take exp for the sum only. Tried on "
+                "{case}, it gives {got}; it should be {expected}."
+            ),
+        ),
+        Misconception(
             "logarithms added",
             _surprise_with(
                 lambda comm, scores, largest: comm.all_reduce((scores - largest).exp().sum().log()).exp(), _score
             ),
             N_(
                 "You added the ranks' logarithms. The logarithm of a sum is no sum of logarithms: add up first, then "
-                "take `.log()` once. Tried on {case}, {got}; it should be {expected}."
+                "take `.log()` once. Tried on {case}, it gives {got}; it should be {expected}."
             ),
         ),
         Misconception(
@@ -278,19 +356,44 @@ SURPRISE = RoundedExercise(
             ),
         ),
         Misconception(
+            "the largest asked for twice",
+            _asked_twice,
+            N_(
+                "The loss is right, and `largest` is asked for twice: `vocab_parallel_cross_entropy` finds it itself. "
+                "Tried on {case}, you send {got} bytes, and {expected} are enough."
+            ),
+        ),
+        Misconception(
+            "the target's rank alone, the largest put back",
+            lambda comm, scores, target: _put_back(comm, scores, lambda largest: _raw(comm, scores, target)),
+            _NOT_SUMMED,
+        ),
+        Misconception(
+            "the largest taken by each rank",
+            lambda comm, scores, target: _put_back(
+                comm, scores, lambda largest: largest + comm.all_reduce(_raw(comm, scores, target) - largest)
+            ),
+            N_(
+                "Every rank takes `largest` away, also those that do not have the target, and the sum adds up all of "
+                "that. Tried on {case}, it gives {got}; it should be {expected}. What these give is 0."
+            ),
+        ),
+        Misconception(
+            "a list of one",
+            lambda comm, scores, target: surprise(comm, scores, target)[None],
+            N_("The loss is right, as {got}. One number is needed, not a list of one: `scores[local]` is a number."),
+        ),
+        Misconception(
             "the target's rank alone",
             _surprise_with(_sum, _score, lambda comm, chosen: chosen),
-            N_(
-                "The rank that has the target is right. The others took 0 for its score: tried on {case}, rank {rank} "
-                "returns {got}; it should be {expected}. Ranks that disagree about the loss train different models."
-            ),
+            _NOT_SUMMED,
         ),
         Misconception(
             "the largest again",
             _surprise_with(_sum, _score, lambda comm, chosen: comm.all_reduce(chosen, op="max")),
             N_(
                 "The others give 0, and the target's score less the largest is at most 0: the larger of the two is 0. "
-                "Tried on {case}, {got}; it should be {expected}. Add."
+                "Tried on {case}, it gives {got}; it should be {expected}. Add."
             ),
         ),
     ),
@@ -305,10 +408,10 @@ DISTANCES: dict[str, tuple[float, float]] = {
     "C": (5e-5, 9e-14),
     "D": (2e-7, 2e-7),
 }
-"""Of four plans: how far the loss is from the reference in float32, and in float64. The notebook's text shows them."""
+"""Of four programs: how far the loss is from one device's in float32 and in float64, as the notebook shows it."""
 
 
-VERDICT = ValueExercise(
+VERDICT = YesNoExercise(
     id="10b-verdict",
     variable="bug",
     answer=lambda: [int(double > single / 1000) for single, double in DISTANCES.values()],

@@ -16,7 +16,7 @@ import torch
 
 import tpviz
 from tpviz.exercises import values
-from tpviz.i18n import _
+from tpviz.i18n import _, ngettext
 from tpviz.tables import shape_text
 
 HOLE = "# hole"
@@ -285,8 +285,23 @@ class ValueExercise(Exercise):
             text = _("“{text}” is not one of the choices: {choices}.")
             return Difference(text.format(text=values.shortened(str(got)), choices=self.ask))
         if type(expected) is list and not _same_form(expected, got):
+            if type(got) is list and any(type(each) is str for each in got):
+                return Difference(_("Numbers are needed, without quotes: {form}.").format(form=_form(expected)))
             return Difference(_("An answer of the form {form} is needed.").format(form=_form(expected)))
-        return Difference(_("It is not {value}.").format(value=values.shown(got)))
+        sentence = _("It is not {value}.").format(value=values.shown(got))
+        if type(expected) is list and type(got) is list and (right := _right_ones(expected, got)):
+            sentence = _("{sentence} {right}").format(sentence=sentence, right=right)
+        return Difference(sentence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class YesNoExercise(ValueExercise):
+    """The answer is a list of 1 for yes and 0 for no."""
+
+    def evaluate(self, answer: Any, case: Case) -> object:
+        """The list; True and False are as good."""
+        plain = super().evaluate(answer, case)
+        return [int(each) if type(each) is bool else each for each in plain] if type(plain) is list else plain
 
 
 def _with_what_it_has(program: Any, held: Callable[..., tuple[Any, ...]], comm: tpviz.Communicator, *args: Any) -> Any:
@@ -298,6 +313,24 @@ def _same_form(expected: object, got: object) -> bool:
     if type(expected) is list:
         return type(got) is list and len(got) == len(expected) and all(map(_same_form, expected, got))
     return values.is_number(got)
+
+
+def _right_ones(expected: list[Any], got: list[Any]) -> str:
+    """Which numbers of a list are right, where some are; nothing of a list of lists.
+
+    Of zeros and ones only how many: to name the right ones would say what the others are.
+    """
+    right = [place for place, (a, b) in enumerate(zip(expected, got, strict=True)) if values.same(a, b)]
+    places = [_("first"), _("second"), _("third"), _("fourth"), _("fifth"), _("sixth"), _("seventh"), _("eighth")]
+    if not right or len(got) > len(places) or not all(map(values.is_number, got)):
+        return ""
+    if {*expected, *got} <= {0, 1}:
+        text = ngettext("{count} of the {all} numbers is right.", "{count} of the {all} numbers are right.", len(right))
+        return text.format(count=len(right), all=len(got))
+    *some, last = (places[each] for each in right)
+    named = _("{some} and {last}").format(some=", ".join(some), last=last) if some else last
+    text = ngettext("The {named} number is right.", "The {named} numbers are right.", len(right))
+    return text.format(named=named)
 
 
 def _form(expected: object) -> str:

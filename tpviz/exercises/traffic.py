@@ -61,7 +61,7 @@ class TrafficExercise(ProgramExercise):
         (needed, enough), (sent, weight) = expected[case.ranks :], got[case.ranks :]
         fields = {"sent": ", ".join(sent), "got": values.number(weight), "expected": values.number(enough)}
         sentence = _(self.too_much).format(case=case.label, **fields)
-        if Counter(needed) <= Counter(sent):
-            extra: list[str] = list((Counter(sent) - Counter(needed)).elements())
+        extra: list[str] = list((Counter(sent) - Counter(needed)).elements())
+        if extra and Counter(needed) <= Counter(sent):
             sentence = _("{sentence} Not needed: {extra}.").format(sentence=sentence, extra=", ".join(extra))
         return Difference(sentence, fields)

@@ -73,8 +73,8 @@ def same(expected: object, got: object, depth: int = _DEEPEST) -> bool:
         return type(got) is type(expected) and got == expected
     if type(expected) is str:
         return type(got) is str and _word(got) == _word(expected)
-    if type(expected) is list:
-        if type(got) is not list or len(got) != len(expected) or depth == 0:
+    if isinstance(expected, list | tuple) and type(expected) in (list, tuple):
+        if type(got) is not type(expected) or len(got) != len(expected) or depth == 0:
             return False
         return all(same(a, b, depth - 1) for a, b in zip(expected, got, strict=True))
     return type(expected) is type(got) and expected is got
