@@ -5,6 +5,7 @@ notebook is one from elsewhere, as to a learner who has just cloned. It ends whe
 it holds the read end of a pipe, and leaves when the pipe breaks.
 """
 
+import base64
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 from urllib.parse import quote
 
-from playwright.sync_api import Browser, Locator, Page, Request, Route, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Request, Route, ViewportSize, sync_playwright
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,6 +37,8 @@ RUN_TIMEOUT = 120
 """Seconds for a whole notebook."""
 CHANGE_TIMEOUT = 10
 """Seconds until a picture has followed its slider, on a busy machine."""
+
+WINDOW: ViewportSize = {"width": 1280, "height": 900}
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 APPLICATIONS = (
@@ -162,6 +165,20 @@ def find_chromium() -> str | None:
     return found or next((path for path in APPLICATIONS if Path(path).exists()), None)
 
 
+def photograph(page: Page, path: Path, *, top: int = 0, height: int | None = None) -> None:
+    """A picture of a page, or of a stripe of it, PNG or JPEG; Playwright's own take two to three times as long."""
+    size = page.viewport_size
+    assert size is not None
+    clip = {"x": 0, "y": top, "width": size["width"], "height": height or size["height"], "scale": 1}
+    asked = {"format": "png"} if path.suffix == ".png" else {"format": "jpeg", "quality": 85}
+    camera = page.context.new_cdp_session(page)
+    taken = camera.send(
+        "Page.captureScreenshot", {**asked, "clip": clip, "optimizeForSpeed": True, "captureBeyondViewport": True}
+    )
+    camera.detach()
+    path.write_bytes(base64.b64decode(taken["data"]))
+
+
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A headless Chromium; it ends with the block."""
@@ -200,6 +217,21 @@ class Notebook:
             })()""",
         )
         self.settle()
+
+    def turn_to(self, name: str) -> None:
+        """Open another notebook in place of this one, whose kernel ends: JupyterLab itself need not start anew."""
+        self.complaints.clear()
+        self.page.set_viewport_size(WINDOW)
+        self._within(
+            START_TIMEOUT,
+            f"""(async () => {{
+                const app = window.jupyterapp, last = app.shell.currentWidget;
+                void last.sessionContext.shutdown();  // takes a second, for which nobody need wait
+                last.dispose();
+                await app.commands.execute('docmanager:open', {{path: {json.dumps(name)}}});
+            }})()""",
+        )
+        self.wait_open()
 
     def run_all(self) -> None:
         """Run all cells, as the menu's Run All Cells does, and wait until the kernel is idle and pictures are there."""
@@ -313,10 +345,11 @@ class Notebook:
         key = "ArrowRight"
         measured: list[float] = []
         for _step in range(times):
-            at, *ends = (float(slider.get_attribute(f"aria-value{name}") or "nan") for name in ("now", "min", "max"))
+            at, *ends = slider.evaluate(
+                "node => { window.took = null; return ['Now', 'Min', 'Max'].map(each => +node[`ariaValue${each}`]); }"
+            )
             if at in ends:
                 key = "ArrowRight" if at == ends[0] else "ArrowLeft"
-            self.page.evaluate("window.took = null")
             slider.press(key)
             try:
                 took = self.page.wait_for_function("window.took", timeout=CHANGE_TIMEOUT * 1000).json_value()
@@ -363,15 +396,14 @@ class Notebook:
         paths = []
         for number, (top, bottom) in enumerate(pairwise(cuts), 1):
             paths.append(folder / f"{name}-{number:02}.png")
-            clip = {"x": 0, "y": top, "width": size["width"], "height": bottom - top}
-            self.page.screenshot(path=paths[-1], clip=cast(Any, clip))
+            photograph(self.page, paths[-1], top=top, height=bottom - top)
         return paths
 
 
 @contextmanager
-def open_notebook(browser: Browser, server: Server, name: str, *, width: int = 1280) -> Iterator[Notebook]:
+def open_notebook(browser: Browser, server: Server, name: str, *, width: int = WINDOW["width"]) -> Iterator[Notebook]:
     """The notebook, opened alone as a visitor's browser opens it: a kernel starts, nothing is run."""
-    context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce")
+    context = browser.new_context(viewport={**WINDOW, "width": width}, reduced_motion="reduce")
     page = context.new_page()
     notebook = Notebook(page)
 

@@ -188,7 +188,8 @@ def test_a_page(name, opened):
         assert overflow(page) <= 0, f"{width} px"
         if theme == "dark" or name in SOME:
             assert findings(page) == []
-        page.screenshot(path=SCREENS / f"{Path(name).stem}-{theme}-{width}.png", full_page=True)
+        height = page.evaluate("document.documentElement.scrollHeight")
+        browser.photograph(page, SCREENS / f"{Path(name).stem}-{theme}-{width}.jpg", height=height)
 
 
 def test_an_open_solution_stays_in_the_page_and_is_readable(opened):

@@ -3,7 +3,6 @@
 What each slide looked like stays in build/screens/slides/, for a person to look at.
 """
 
-import base64
 import re
 from contextlib import contextmanager
 
@@ -128,12 +127,9 @@ def photograph(page, name):
     SCREENS.mkdir(parents=True, exist_ok=True)
     for old in SCREENS.glob(f"{name}-[0-9][0-9].*"):
         old.unlink()
-    # Playwright's own pictures take three times as long.
-    camera = page.context.new_cdp_session(page)
     for number in range(page.evaluate("Reveal.getTotalSlides()")):
         page.evaluate(f"({GO})({number})")
-        taken = camera.send("Page.captureScreenshot", {"format": "jpeg", "quality": 85, "optimizeForSpeed": True})
-        (SCREENS / f"{name}-{number + 1:02}.jpg").write_bytes(base64.b64decode(taken["data"]))
+        browser.photograph(page, SCREENS / f"{name}-{number + 1:02}.jpg")
 
 
 @each_notebook
