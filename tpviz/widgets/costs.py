@@ -193,7 +193,7 @@ def draw_activations(kept: Kept) -> Drawing:
 
 def activations() -> Shell:
     """Choose a model, and whether attention's core is kept: what does TP cut, and what sequence parallel besides?"""
-    cores = [(_("kept"), "none"), (_("redone"), "selective")]
+    cores = [(_("kept"), "none"), (_("computed again"), "selective")]
     return Shell(
         compute_activations,
         draw_activations,
