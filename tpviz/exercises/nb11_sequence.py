@@ -498,9 +498,9 @@ GAIN = TrafficExercise(
             "added over the ranks first",
             lambda comm, dNi, Ui: comm.all_reduce(dNi * Ui).sum(0),
             N_(
-                "The numbers are right. But you added the ranks' products row by row, and the rows afterwards: tried on "
-                "{case}, a rank sends {got} bytes, and {expected} will do. Add up your own rows first, `.sum(0)`, then "
-                "over the ranks."
+                "The numbers are right. But you added the ranks' products row by row, and the rows afterwards: tried "
+                "on {case}, a rank sends {got} bytes, and {expected} will do. Add up your own rows first, `.sum(0)`, "
+                "then over the ranks."
             ),
         ),
         Misconception(
