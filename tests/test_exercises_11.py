@@ -61,6 +61,28 @@ def test_between_two_layers(program):
         ),
         (lambda comm, Z, normed: normed(comm.reduce_scatter(Z)), "not gathered", "2×8"),
         (lambda comm, Z, normed: comm.all_gather(normed(comm.reduce_scatter(Z))), "gathered beside each other", "2×16"),
+        (
+            lambda comm, Z, normed: comm.all_reduce(normed(comm.reduce_scatter(Z))),
+            "own rows added up",
+            "rank 0's rows to rank 1's, 2×8",
+        ),
+        (
+            lambda comm, Z, normed: comm.all_gather(
+                normed(tpviz.shard(comm.all_gather(Z[None], dim=0).sum(0), 0, comm)), dim=0
+            ),
+            "partial sums gathered",
+            "192 bytes, and 128 will do. Every rank has every partial sum",
+        ),
+        (
+            lambda comm, Z, normed: normed(comm.all_gather(Z[None], dim=0).sum(0)),
+            "partial sums gathered, all rows normed",
+            "4 rows where its share is 2",
+        ),
+        (
+            lambda comm, Z, normed: normed(comm.all_gather(normed(comm.reduce_scatter(Z)), dim=0)),
+            "normed twice",
+            "6 rows where the share is 2",
+        ),
         (own_norm, None, "rank 0 hands `normed` 0 rows, and its share is 2"),
         (lambda comm, Z, normed: Z, None, "it should be"),
         (lambda comm, Z, normed: None, None, "is None"),
@@ -106,7 +128,15 @@ def test_gain(program):
             "n times as much: −16 for −8",
         ),
         (lambda comm, dN, U: (comm.all_reduce(dN) * U).sum(0), "dN summed first", "different tokens"),
-        (lambda comm, dN, U: comm.all_gather((dN * U).sum(0)), "concatenated", "side by side"),
+        (lambda comm, dN, U: comm.all_gather((dN * U).sum(0)), "concatenated", "shares of the same numbers"),
+        (lambda comm, dN, U: comm.all_gather(dN * U).sum(0), "concatenated", "along the features, (8,)"),
+        (
+            lambda comm, dN, U: comm.all_reduce(dN * U).sum(0),
+            "added over the ranks first",
+            "row by row, and the rows afterwards: tried on 4 rows on 2 ranks, a rank sends 32 bytes, and 16 will do",
+        ),
+        (lambda comm, dN, U: (dN * U).sum(0) * comm.world_size, "the own share n times", "is −4, and it should be −8"),
+        (lambda comm, dN, U: comm.all_reduce(dN).sum(0), "the shift's gradient", "gradient of the shift"),
         (lambda comm, dN, U: comm.all_reduce(dN * U), "rows kept", "one gain for all rows"),
         (lambda comm, dN, U: comm.reduce_scatter((dN * U).sum(0)), "cut", "a part of the sum"),
         (
@@ -132,7 +162,8 @@ def test_gain(program):
         (lambda comm, dN, U: comm.all_reduce((dN * U).sum(0, keepdim=True)), "a row of its own", "1×4"),
         (lambda comm, dN, U: comm.all_reduce((dN * U).sum(1)), "over the features", "one number for each row"),
         (lambda comm, dN, U: comm.all_reduce(dN.sum(0) * U.sum(0)), "product of sums", "another row's U"),
-        (lambda comm, dN, U: comm.all_reduce(dN.sum(0)), None, "it should be"),
+        (lambda comm, dN, U: comm.all_reduce(dN.sum(0)), "the shift's gradient", "meets its row of U first"),
+        (lambda comm, dN, U: comm.all_reduce(U.sum(0)), None, "it should be"),
         (torch.ones(4), None, "needs the function itself"),
     ],
 )
@@ -159,6 +190,10 @@ def test_the_same_bytes_in_another_form_are_right():
         ([16, 16, 16], "one piece", "in one step"),
         ([128, 64, 64], "without (n−1)/n", "3 of the 4"),
         ([192, 48, 48], "everyone to everyone", "each of 3 others"),
+        ([192, 192, 48], "everyone to everyone, in ReduceScatter too", "3 steps in ReduceScatter, 6 in AllReduce"),
+        ([64, 48, 16], "AllReduce moves the array once", "more than the array once"),
+        ([96, 96, 48], "ReduceScatter as an AllReduce", "leaves it a quarter"),
+        ([128, 48, 48], "AllReduce twice the array", "once for each half"),
         ([1, 2, 3], None, "It is not [1, 2, 3]."),
     ],
 )

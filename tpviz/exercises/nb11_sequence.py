@@ -119,6 +119,39 @@ BYTES = ValueExercise(
                 "two halves, which you have right."
             ),
         ),
+        Misconception(
+            "everyone to everyone, in ReduceScatter too",
+            [192, 192, 48],
+            N_(
+                "AllGather is right. 192 bytes are the whole array, sent to each of 3 others. In a ring a rank sends "
+                "one piece of 16 in each step, with what it was handed added in: 3 steps in ReduceScatter, 6 in "
+                "AllReduce."
+            ),
+        ),
+        Misconception(
+            "AllReduce moves the array once",
+            [64, 48, 16],
+            N_(
+                "ReduceScatter is right. In AllGather a rank passes on the pieces that reach it: 3 steps of 16, too. "
+                "And AllReduce is the two of them, which is more than the array once."
+            ),
+        ),
+        Misconception(
+            "ReduceScatter as an AllReduce",
+            [96, 96, 48],
+            N_(
+                "AllReduce and AllGather are right. After 96 bytes a rank has all of the sum; ReduceScatter leaves it "
+                "a quarter, and is done half-way."
+            ),
+        ),
+        Misconception(
+            "AllReduce twice the array",
+            [128, 48, 48],
+            N_(
+                "The halves are right. 128 bytes are the array twice, once for each half; but a rank sends 3 pieces "
+                "of the 4. Add the halves up."
+            ),
+        ),
     ),
 )
 
@@ -203,6 +236,15 @@ def _padded(comm, Zi, normed):
     own = normed(comm.reduce_scatter(Zi, dim=0))
     first, length = chunk(len(Zi), comm.world_size, comm.rank)
     return comm.all_reduce(torch.nn.functional.pad(own, (0, 0, first, len(Zi) - first - length)))
+
+
+def _sums(comm, Zi):
+    """All partial sums, gathered and added up by every rank."""
+    return sum(comm.all_gather(Zi, dim=0).chunk(comm.world_size))
+
+
+def _own_sums(comm, Zi):
+    return tpviz.shard(_sums(comm, Zi), 0, comm)
 
 
 def _partials(rows: int, ranks: int) -> Case:
@@ -305,6 +347,40 @@ BETWEEN = BetweenExercise(
                 "Rows are dim 0."
             ),
         ),
+        Misconception(
+            "own rows added up",
+            lambda comm, Zi, normed: comm.all_reduce(normed(comm.reduce_scatter(Zi, dim=0))),
+            N_(
+                "You added rank 0's rows to rank 1's, {got_shape}: they are different tokens. After the first half "
+                "nothing is left to be added. Put them behind each other, {expected_shape}: all_gather, dim 0."
+            ),
+        ),
+        Misconception(
+            "partial sums gathered",
+            lambda comm, Zi, normed: comm.all_gather(normed(_own_sums(comm, Zi)), dim=0),
+            N_(
+                "The numbers and the work are right, and you send too much: tried on {case}, {got} bytes, and "
+                "{expected} will do. Every rank has every partial sum, and adds up its own rows: reduce_scatter adds "
+                "them on the way."
+            ),
+        ),
+        Misconception(
+            "partial sums gathered, all rows normed",
+            lambda comm, Zi, normed: normed(_sums(comm, Zi)),
+            N_(
+                "The numbers are right. Every rank adds up all partial sums and normalises all rows, the same work on "
+                "each: tried on {case}, {got} rows where its share is {expected}. Let a rank have the sum of its own "
+                "rows only."
+            ),
+        ),
+        Misconception(
+            "normed twice",
+            lambda comm, Zi, normed: normed(comm.all_gather(normed(comm.reduce_scatter(Zi, dim=0)), dim=0)),
+            N_(
+                "You normalised before the gather, and all rows once more behind it: tried on {case}, {got} rows where "
+                "the share is {expected}. The gathered rows are finished."
+            ),
+        ),
     ),
 )
 
@@ -340,7 +416,7 @@ GAIN = TrafficExercise(
     too_much=N_("The numbers are right. Tried on {case}, a rank sends {got} bytes, and {expected} will do: {sent}."),
     right=N_(
         "Every row uses the one gain, and its gradient is a sum over all rows. Each rank knows its own rows' share, so "
-        "the shares are added. It is as in data parallel, inside the TP group."
+        "the shares are added, and not averaged: the loss counts every row once."
     ),
     hint_sentences=(
         N_("`(dN * U).sum(0)` adds over all rows. Which of its terms does this rank have?"),
@@ -380,7 +456,10 @@ GAIN = TrafficExercise(
         Misconception(
             "concatenated",
             lambda comm, dNi, Ui: comm.all_gather((dNi * Ui).sum(0)),
-            N_("You put the shares side by side, {got_shape}. They are of the same numbers, {expected_shape}: add."),
+            N_(
+                "You joined what the ranks have along the features, {got_shape}. These are shares of the same numbers, "
+                "{expected_shape}: add them."
+            ),
         ),
         Misconception(
             "rows kept",
@@ -413,6 +492,31 @@ GAIN = TrafficExercise(
             N_(
                 "The numbers are right. But you handed round every row's product, and every rank adds up all of them: "
                 "tried on {case}, a rank sends {got} bytes, and {expected} will do. Add up your own rows first."
+            ),
+        ),
+        Misconception(
+            "added over the ranks first",
+            lambda comm, dNi, Ui: comm.all_reduce(dNi * Ui).sum(0),
+            N_(
+                "The numbers are right. But you added the ranks' products row by row, and the rows afterwards: tried "
+                "on {case}, a rank sends {got} bytes, and {expected} will do. Add up your own rows first, `.sum(0)`, "
+                "then over the ranks."
+            ),
+        ),
+        Misconception(
+            "the own share n times",
+            lambda comm, dNi, Ui: (dNi * Ui).sum(0) * comm.world_size,
+            N_(
+                "You took this rank's share n times. But the ranks' shares differ, as their rows do: tried on {case}, "
+                "{place} on rank {rank} is {got}, and it should be {expected}. Add the shares."
+            ),
+        ),
+        Misconception(
+            "the shift's gradient",
+            lambda comm, dNi, Ui: comm.all_reduce(dNi.sum(0)),
+            N_(
+                "That is the gradient of the shift, which was added. The gain was multiplied by U, so each row of dN "
+                "meets its row of U first: tried on {case}, {place} is {got}, and it should be {expected}."
             ),
         ),
         Misconception(

@@ -90,8 +90,26 @@ HALVES = ValueExercise(
             "the way back forgotten",
             [4, 2, 3, 3],
             N_(
-                "The halves of Y and of X are there in forward. Each has its mirror in backward: where forward gathers,"
-                " backward sums and scatters, and where forward scatters, backward gathers."
+                "The AllReduces are right, two halves each. Where X comes or Y leaves by rows you counted forward "
+                "alone. Each half has its mirror in backward: where forward gathers, backward sums and scatters, and "
+                "where forward scatters, backward gathers."
+            ),
+        ),
+        Misconception(
+            "the side that is whole forgotten",
+            [4, 4, 2, 2],
+            N_(
+                "rows → rows is right. In the other two you counted the side by rows, and the side that is whole has "
+                "its AllReduce, two halves: X whole, dX is a sum over the ranks, in backward; Y whole, Y is one, in "
+                "forward."
+            ),
+        ),
+        Misconception(
+            "two each",
+            [4, 2, 2, 2],
+            N_(
+                "By rows there is a half in forward and its mirror in backward, for X as for Y. Where X or Y is whole, "
+                "there is an AllReduce, two halves: for Y in forward, for X in backward."
             ),
         ),
     ),
@@ -164,6 +182,19 @@ KEPT = ValueExercise(
                 "gathered again."
             ),
         ),
+        Misconception(
+            "SP on 4 ranks", [13, 8.5], N_("TP is right. 8.5 is what SP keeps on 4 ranks; the question is about 8.")
+        ),
+        Misconception(
+            "SP on 4 ranks, X kept",
+            [13, 11.5],
+            N_(
+                "TP is right. 11.5 is what SP keeps on 4 ranks, with X kept; the question is about 8, with X gathered "
+                "again."
+            ),
+        ),
+        Misconception("rounded up", [13, 4.3], N_("TP is right, and so is SP, but rounded: not one decimal, two.")),
+        Misconception("rounded down", [13, 4.2], N_("TP is right, and so is SP, but cut short: not one decimal, two.")),
         Misconception("on 4 ranks", [16, 8.5], N_("That is right on 4 ranks. The question is about 8.")),
         Misconception(
             "in the other order", [4.25, 13], N_("Both numbers are right, in the other order: first TP, then SP.")
@@ -217,6 +248,11 @@ NORM = AmountExercise(
             "shards alone",
             5,
             N_("That is √(3² + 4²), the shards alone. The replicated parameter is one of the model's, too: once."),
+        ),
+        Misconception(
+            "the sum over ranks done again",
+            601**0.5,
+            N_("That is √(3² + 4² + 24²). You added the gain's gradient over the ranks again; 12 is the sum already."),
         ),
         Misconception("not rooted", 169, N_("That is the sum of the squares. The norm is its root.")),
         Misconception("added", 19, N_("A norm adds squares, and takes the root of the sum.")),

@@ -186,14 +186,14 @@ def draw_activations(kept: Kept) -> Drawing:
     message = (
         _("a layer of the {size} model (h = {hidden:,}), attention's core kept")
         if kept.recompute == "none"
-        else _("a layer of the {size} model (h = {hidden:,}), attention's core computed again")
+        else _("a layer of the {size} model (h = {hidden:,}), attention's core recomputed")
     )
     return charts.activations(kept.degrees, message.format(size=kept.size, hidden=model.hidden))
 
 
 def activations() -> Shell:
     """Choose a model, and whether attention's core is kept: what does TP cut, and what sequence parallel besides?"""
-    cores = [(_("kept"), "none"), (_("redone"), "selective")]
+    cores = [(_("kept"), "none"), (_("recomputed"), "selective")]
     return Shell(
         compute_activations,
         draw_activations,
