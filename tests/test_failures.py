@@ -29,14 +29,23 @@ SECONDS = 15
 
 def rank_processes(of=None):
     """Return the rank processes that this process, or another, has started."""
-    children = psutil.Process(of).children(recursive=True)
-    return [child for child in children if is_rank(child)]
+    return [child for child in psutil.Process(of).children(recursive=True) if runs(child) == "rank"]
 
 
-def is_rank(process):
+def templates(of=None):
+    """Return the processes from which it has ranks forked."""
+    return [child for child in psutil.Process(of).children() if runs(child) == "template"]
+
+
+def runs(process):
+    """What of tpviz a process runs: a forked rank has its template's command line."""
     with contextlib.suppress(psutil.Error):
-        return any("tpviz.rank_process" in word for word in process.cmdline())
-    return False
+        words = " ".join(process.cmdline())
+        if "tpviz.rank_process" in words:
+            return "rank"
+        if "fork_on_demand" in words:
+            return "rank" if "fork_on_demand" in " ".join(process.parent().cmdline()) else "template"
+    return None
 
 
 def folders():
@@ -54,7 +63,7 @@ def nothing_is_left(tmp_path_factory):
         yield
         tpviz.shutdown()
         assert folders() == set()
-    assert rank_processes() == []
+    assert rank_processes() == templates() == []
     assert threading.active_count() <= threads
 
 
@@ -245,6 +254,28 @@ def test_an_exception_that_does_not_survive_being_sent(round_):
 
     text, _error = fails(program)
     assert text.startswith("rank 0: Stubborn: this and that")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
+def test_ranks_are_forked_from_one_process_that_may_be_killed():
+    works()
+    (template,) = templates()
+    fails(lambda comm: 1 // 0)
+    assert templates() == [template], "it outlives the ranks"
+    template.kill()
+    vanish([template])
+    works()
+    assert templates() != [template]
+    assert len(rank_processes()) == 2
+
+
+def test_ranks_see_the_environment_of_the_moment_in_which_they_start(monkeypatch):
+    tpviz.shutdown()
+    for value in ("one", "two"):
+        monkeypatch.setenv("TPVIZ_TEST", value)
+        assert tpviz.run(lambda comm: os.environ["TPVIZ_TEST"], backend="gloo").outputs == [value, value]
+        with pytest.raises(RankError):
+            tpviz.run(lambda comm: 1 // 0, backend="gloo")
 
 
 def test_a_result_of_a_gigabyte():

@@ -24,6 +24,7 @@ ORDER = [
     {"distributed"},
     {"playing"},
     {"outcomes", "rank_process"},
+    {"forking"},
     {"processes", "launched"},
     {
         "progress",

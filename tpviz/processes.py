@@ -9,7 +9,6 @@ no module. After any failure all processes end, and the next run starts new ones
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import pickle
 import queue
@@ -29,6 +28,7 @@ import cloudpickle
 import torch
 
 from tpviz.captured import Captured, is_library_file
+from tpviz.forking import end_template, start_rank
 from tpviz.i18n import _
 from tpviz.outcomes import GRACE_SECONDS, conclude
 from tpviz.playing import Outcome, Task
@@ -37,7 +37,6 @@ from tpviz.trace import Trace
 
 _GOODBYE_SECONDS = 2.0
 _LOOPBACK = {"linux": "lo", "darwin": "lo0"}
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from tpviz.rank_process import main; main()"
 _LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 _one_run = threading.Lock()
@@ -69,6 +68,7 @@ def end_idle() -> None:
     """End the processes that wait for a next run."""
     with _one_run:
         _end()
+        end_template()
 
 
 def _end(at_once: bool = False) -> None:
@@ -88,16 +88,7 @@ class _Member:
             for library in ("GLOO", "NCCL"):
                 environment[f"{library}_SOCKET_IFNAME"] = _LOOPBACK[sys.platform]
         with self.errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, folder, json.dumps(sys.path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-                # An interrupt of the kernel is the kernel's: it ends the ranks itself.
-                start_new_session=os.name == "posix",
-                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-            )
+            self._process = start_rank(folder, errors, environment)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self.orders: IO[bytes] = self._process.stdin
