@@ -64,8 +64,9 @@ EXTRAS = {"test": {"test", "publish"}, **{name: {"publish"} for name in PUBLISHE
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 SPACE_GB = 2.5
 """What an installation with PyTorch's build for CPUs needs while it runs: .venv, pip's cache, unpacked archives."""
-WORKERS = ("-n", "logical", "--maxprocesses", "4")
-"""How pytest shares all tests among workers: one for each CPU, and no more than the longest files keep busy."""
+WORKERS = ("-n", str(min(4, (os.cpu_count() or 1) + 1)))
+"""How pytest shares all tests among workers: one more than CPUs, since tests of failures and of browsers wait now and
+then, and no more than the longest files keep busy."""
 STOP_SECONDS = 10
 """How long a program that was told to stop may take: JupyterLab waits for its kernels."""
 
