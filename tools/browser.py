@@ -27,7 +27,6 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from playwright.sync_api import Browser, Locator, Page, Request, Route, ViewportSize, sync_playwright
-from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 ROOT = Path(__file__).resolve().parent.parent
 SCREENS = ROOT / "build" / "screens"
@@ -226,6 +225,7 @@ class Notebook:
             START_TIMEOUT,
             f"""(async () => {{
                 const app = window.jupyterapp, last = app.shell.currentWidget;
+                await last.sessionContext.session.kernel.requestKernelInfo();  // its last question is answered, then
                 void last.sessionContext.shutdown();  // takes a second, for which nobody need wait
                 last.dispose();
                 await app.commands.execute('docmanager:open', {{path: {json.dumps(name)}}});
@@ -335,10 +335,14 @@ class Notebook:
             """node => {
                 const area = node.closest('.jp-OutputArea-output');
                 const pictures = () => [...area.querySelectorAll('img')].map(image => image.src).join();
-                let pressed, before;
+                let pressed = 0, before, done;
+                node.expectChange = milliseconds => { node.changed = new Promise(resolve => {
+                    done = resolve;
+                    setTimeout(resolve, milliseconds, null);
+                }); };
                 node.addEventListener('keydown', () => { pressed = performance.now(); before = pictures(); }, true);
                 new MutationObserver(() => {
-                    if (pressed && pictures() !== before) { window.took = performance.now() - pressed; pressed = 0; }
+                    if (pressed && pictures() !== before) { done(performance.now() - pressed); pressed = 0; }
                 }).observe(area, {subtree: true, childList: true, attributes: true});
             }"""
         )
@@ -346,16 +350,19 @@ class Notebook:
         measured: list[float] = []
         for _step in range(times):
             at, *ends = slider.evaluate(
-                "node => { window.took = null; return ['Now', 'Min', 'Max'].map(each => +node[`ariaValue${each}`]); }"
+                """(node, milliseconds) => {
+                    node.expectChange(milliseconds);
+                    return ['Now', 'Min', 'Max'].map(each => +node[`ariaValue${each}`]);
+                }""",
+                CHANGE_TIMEOUT * 1000,
             )
             if at in ends:
                 key = "ArrowRight" if at == ends[0] else "ArrowLeft"
             slider.press(key)
-            try:
-                took = self.page.wait_for_function("window.took", timeout=CHANGE_TIMEOUT * 1000).json_value()
-            except PlaywrightTimeout:
+            took = slider.evaluate("node => node.changed")
+            if took is None:
                 break
-            measured.append(float(took))
+            measured.append(took)
         return measured
 
     def stretch(self) -> list[tuple[int, int]]:

@@ -54,13 +54,13 @@ def test_found_run_and_moved(name, lab):
     assert all(cell["execution_count"] for cell in lab.content()["cells"] if cell["cell_type"] == "code")
     assert len(lab.pictures()) >= stored_pictures(name)
     assert serious(lab.page) == []
-    lab.screenshots(name.removesuffix(".ipynb"))
 
     for number, slider in enumerate(lab.sliders(), 1):
         # How fast is measured by `python -m benchmarks.widgets`: a time is no test on a busy machine.
         steps = slider.evaluate("node => Math.min(10, 1 + node.ariaValueMax - node.ariaValueMin)")  # each choice once
         assert len(lab.move(slider, steps)) == steps, f"slider {number}: its picture did not change"
     assert lab.problems() == []
+    lab.screenshots(name.removesuffix(".ipynb"))  # last: in a window as tall as the notebook each frame takes long
 
 
 def test_a_server_ends_with_what_started_it(tmp_path):
