@@ -168,12 +168,13 @@ def photograph(page: Page, path: Path, *, top: int = 0, height: int | None = Non
     """A picture of a page, or of a stripe of it, PNG or JPEG; Playwright's own take two to three times as long."""
     size = page.viewport_size
     assert size is not None
-    clip = {"x": 0, "y": top, "width": size["width"], "height": height or size["height"], "scale": 1}
-    asked = {"format": "png"} if path.suffix == ".png" else {"format": "jpeg", "quality": 85}
+    height = height or size["height"]
+    clip = {"x": 0, "y": top, "width": size["width"], "height": height, "scale": 1}
+    asked: dict[str, Any] = {"format": "png"} if path.suffix == ".png" else {"format": "jpeg", "quality": 85}
+    if top + height > size["height"]:  # else the page would be laid out anew for nothing
+        asked["captureBeyondViewport"] = True
     camera = page.context.new_cdp_session(page)
-    taken = camera.send(
-        "Page.captureScreenshot", {**asked, "clip": clip, "optimizeForSpeed": True, "captureBeyondViewport": True}
-    )
+    taken = camera.send("Page.captureScreenshot", {**asked, "clip": clip, "optimizeForSpeed": True})
     camera.detach()
     path.write_bytes(base64.b64decode(taken["data"]))
 
